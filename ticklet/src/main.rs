@@ -1,0 +1,2 @@
+//! The ticklet binary.
+fn main() {}
