@@ -1,1 +1,12 @@
-//! components layer.
+//! Data that the layers share: typed ids, clocks, the compiled pod spec, components of the world, and the edge.
+//!
+//! Decides nothing, reads nothing, writes nothing: only types and their plain conversions.
+
+pub mod edge;
+pub mod ids;
+pub mod node;
+pub mod snapshot;
+pub mod spec;
+pub mod status;
+pub mod time;
+pub mod world;

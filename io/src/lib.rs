@@ -1,1 +1,3 @@
-//! io layer.
+//! Bridges to everything outside. They carry data in and out and decide nothing.
+
+pub mod port;

@@ -1,0 +1,151 @@
+//! This host: directories, files, volumes, cgroups.
+
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Changes to the host. Paths are absolute.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub enum HostEffect {
+    /// Make everything a pod needs before its sandbox: cgroup, directories, volumes. Idempotent.
+    PreparePod(Box<PreparePod>),
+    /// Make the files and directories one container attempt needs. Idempotent.
+    PrepareContainer(Box<PrepareContainer>),
+    /// Remove what a pod left behind, mounts first. Missing things count as removed; nothing outside is followed.
+    CleanPod(Box<CleanPod>),
+}
+
+/// Input of [`HostEffect::PreparePod`].
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct PreparePod {
+    /// The pod's cgroup, made before anything else.
+    pub cgroup: Option<Cgroup>,
+    /// Directories to make, parents before children.
+    pub dirs: Vec<Dir>,
+    /// Volumes to set up, in spec order.
+    pub volumes: Vec<VolumeSetup>,
+    /// Per-container log directories to look into for earlier attempts (they need not exist): (container, directory).
+    pub log_dirs: Vec<(Arc<str>, String)>,
+}
+
+/// A directory to make when missing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Dir {
+    /// Absolute path.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+/// A pod or QoS cgroup with its limits. A `None` leaves the kernel's default.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Cgroup {
+    /// Path below each controller's mount point, cgroupfs form, for example `/kubepods/besteffort/podUID`.
+    pub path: String,
+    /// `cpu.shares` (2 to 262144); converted to `cpu.weight` on v2.
+    pub cpu_shares: Option<u64>,
+    /// CFS quota in microseconds per period.
+    pub cpu_quota: Option<i64>,
+    /// CFS period in microseconds.
+    pub cpu_period: Option<u64>,
+    /// Memory limit in bytes.
+    pub memory_bytes: Option<i64>,
+    /// Process limit.
+    pub pids: Option<i64>,
+}
+
+/// One volume to set up.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub enum VolumeSetup {
+    /// A directory of the pod's own, on disk.
+    EmptyDir {
+        /// Volume name.
+        name: Arc<str>,
+        /// Directory to make with mode 0777.
+        path: String,
+        /// Group that owns it (`fsGroup`), with the set-group-id bit.
+        group: Option<i64>,
+    },
+    /// A memory file system of the pod's own.
+    EmptyDirMemory {
+        /// Volume name.
+        name: Arc<str>,
+        /// Mount point.
+        path: String,
+        /// Size limit in bytes.
+        size_bytes: Option<i64>,
+        /// Group that owns it.
+        group: Option<i64>,
+    },
+    /// A path of the host, checked or made as its type says.
+    HostPath {
+        /// Volume name.
+        name: Arc<str>,
+        /// The path.
+        path: String,
+        /// What must be there.
+        kind: HostPathKind,
+    },
+}
+
+/// `hostPath.type`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum HostPathKind {
+    /// No check.
+    Unset,
+    /// Directory, made (0755) when missing.
+    DirectoryOrCreate,
+    /// Directory that must exist.
+    Directory,
+    /// File, made (0644) when missing.
+    FileOrCreate,
+    /// File that must exist.
+    File,
+    /// Unix socket that must exist.
+    Socket,
+    /// Character device that must exist.
+    CharDevice,
+    /// Block device that must exist.
+    BlockDevice,
+}
+
+/// Input of [`HostEffect::PrepareContainer`].
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct PrepareContainer {
+    /// Directories to make, parents before children.
+    pub dirs: Vec<Dir>,
+    /// Files to write.
+    pub files: Vec<File>,
+}
+
+/// A file to write whole.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct File {
+    /// Absolute path.
+    pub path: String,
+    /// Permission bits, set regardless of the umask.
+    pub mode: u32,
+    /// Content.
+    pub content: String,
+}
+
+/// Input of [`HostEffect::CleanPod`].
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct CleanPod {
+    /// The pod's directory below the root directory: everything mounted in it is unmounted, then it is removed
+    /// without crossing into another file system.
+    pub pod_dir: Option<String>,
+    /// The pod's log directory.
+    pub log_dir: Option<String>,
+    /// cgroup path (cgroupfs form); processes left in it are killed first.
+    pub cgroup: Option<String>,
+}
+
+/// Answers of the host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum HostAnswer {
+    /// The pod is prepared.
+    PodPrepared {
+        /// Highest `N` of `N.log*` per container, where there is one; sorted by container.
+        log_attempts: Vec<(Arc<str>, u32)>,
+    },
+}

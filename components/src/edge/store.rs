@@ -1,0 +1,45 @@
+//! The durable store: records that cannot be observed again after a crash.
+
+use crate::ids::PodUid;
+use serde::{Deserialize, Serialize};
+
+/// One durable fact; the journal is the list of them, later ones override earlier ones of the same pod.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Record {
+    /// The pod was admitted with these resources.
+    PodAdmitted {
+        /// The pod.
+        uid: PodUid,
+        /// `namespace/name`.
+        name: String,
+        /// CPU requests in thousandths of a core.
+        cpu_milli: i64,
+        /// Memory requests in bytes.
+        memory_bytes: i64,
+    },
+    /// The pod reached a terminal phase, which must never change.
+    PodFinished {
+        /// The pod.
+        uid: PodUid,
+        /// True for `Succeeded`, false for `Failed`.
+        succeeded: bool,
+    },
+    /// Nothing of the pod is left; its records can be dropped at the next compaction.
+    PodForgotten {
+        /// The pod.
+        uid: PodUid,
+    },
+}
+
+/// Unasked facts of the store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum StoreIngress {
+    /// The group commit of a tick failed: none of its records is durable and none of its works was started
+    /// (each was answered `Cancelled`).
+    CommitFailed {
+        /// Records that were to be written.
+        records: Vec<Record>,
+        /// What the file system said.
+        message: String,
+    },
+}

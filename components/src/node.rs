@@ -1,0 +1,96 @@
+//! What the core is told once at start: the node's configuration and the machine's facts. Part of a trace's header.
+
+use bevy_ecs::prelude::Resource;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything the engine starts from besides its inputs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Boot {
+    /// Node configuration.
+    pub config: NodeConfig,
+    /// Machine facts.
+    pub machine: Machine,
+    /// Durable records of earlier runs, in order.
+    pub records: Vec<crate::edge::store::Record>,
+    /// Seed of every random choice.
+    pub seed: u64,
+}
+
+/// The part of KubeletConfiguration and of the flags that decisions read, defaulted and validated.
+#[derive(Resource, Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct NodeConfig {
+    /// Node name, lower case.
+    pub node_name: Arc<str>,
+    /// `--root-dir`.
+    pub root_dir: String,
+    /// `podLogsDir`.
+    pub pod_logs_dir: String,
+    /// A manifest directory or file is configured.
+    pub file_source: bool,
+    /// Origin of the file source, as in a static pod's uid (`file:<path>` is the manifest's own path).
+    pub url_source: Option<String>,
+    /// `fileCheckFrequency`.
+    pub file_check: Duration,
+    /// `httpCheckFrequency`.
+    pub url_check: Duration,
+    /// `syncFrequency`.
+    pub sync_frequency: Duration,
+    /// `crashLoopBackOff.maxContainerRestartPeriod`.
+    pub max_restart_period: Duration,
+    /// `runtimeRequestTimeout`.
+    pub runtime_timeout: Duration,
+    /// `registryPullQPS`; 0 is unlimited.
+    pub pull_qps: u32,
+    /// `registryBurst`.
+    pub pull_burst: u32,
+    /// `cgroupsPerQOS`.
+    pub cgroups_per_qos: bool,
+    /// `cgroupRoot`; empty for the root.
+    pub cgroup_root: String,
+    /// `cgroupDriver`, unless the runtime says otherwise.
+    pub cgroup_driver_systemd: bool,
+    /// `cpuCFSQuota`.
+    pub cpu_cfs_quota: bool,
+    /// `cpuCFSQuotaPeriod` in microseconds.
+    pub cpu_cfs_period_us: i64,
+    /// `podPidsLimit`; `None` for no limit.
+    pub pod_pids_limit: Option<i64>,
+    /// `singleProcessOOMKill`: true leaves `memory.oom.group` alone.
+    pub single_process_oom_kill: bool,
+    /// `clusterDNS`.
+    pub cluster_dns: Vec<String>,
+    /// `clusterDomain`.
+    pub cluster_domain: String,
+    /// `seccompDefault`.
+    pub seccomp_default: bool,
+    /// `maxPods`.
+    pub max_pods: u32,
+    /// Finished or removed pods' sandboxes, containers and logs are removed at once (`ticklet up`), not kept for
+    /// `crictl` and `kubectl logs`.
+    pub remove_when_done: bool,
+}
+
+/// Facts of this machine, read once at start.
+#[derive(Resource, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// Host name.
+    pub hostname: String,
+    /// Node addresses, primary first.
+    pub node_ips: Vec<String>,
+    /// CPUs.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory_bytes: i64,
+    /// Hugepage sizes as the runtime names them (`2MB`, `1GB`), in the kernel's order.
+    pub hugepage_sizes: Vec<String>,
+    /// True with the unified cgroup hierarchy only.
+    pub cgroup_v2: bool,
+    /// The node's resolver configuration (`resolvConf`); `None` when `resolvConf` is "".
+    pub resolver: Option<crate::edge::cri::DnsConfig>,
+    /// The node's `/etc/hosts`, for pods in the node's network.
+    pub etc_hosts: String,
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot_id: String,
+}

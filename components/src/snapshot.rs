@@ -1,0 +1,84 @@
+//! The read-only picture of the node that is published at the end of a tick.
+//!
+//! Readers (HTTP server, metrics, the live table) never see the world. Publishing costs the pods that changed, not
+//! all pods: the picture is a list of shared chunks, and only touched chunks are copied.
+
+use crate::edge::cri::RuntimeInfo;
+use crate::spec::PodSpec;
+use crate::status::PodStatus;
+use crate::time::{Mono, Wall};
+use crate::world::Stage;
+use std::sync::Arc;
+
+/// Pods per chunk.
+pub const CHUNK: usize = 64;
+
+/// A chunk of pod slots.
+pub type Chunk = Vec<Option<Arc<PodView>>>;
+
+/// The node at the end of one tick.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Tick number.
+    pub tick: u64,
+    /// Monotonic time of that tick.
+    pub mono: Mono,
+    /// Wall time of that tick.
+    pub wall: Wall,
+    /// Pods by slot.
+    pub chunks: Vec<Arc<Chunk>>,
+    /// What the runtime last said of itself.
+    pub runtime: Option<Arc<RuntimeInfo>>,
+    /// Health of the parts.
+    pub health: Health,
+    /// Counters and gauges of the core: (metric name, label pairs, value).
+    pub metrics: Arc<CoreMetrics>,
+}
+
+impl Snapshot {
+    /// Every pod, in slot order.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<PodView>> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter().flatten())
+    }
+}
+
+/// One pod as readers see it.
+#[derive(Clone, Debug)]
+pub struct PodView {
+    /// Its spec; `None` for a pod that only the runtime knows.
+    pub spec: Option<Arc<PodSpec>>,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// Uid.
+    pub uid: crate::ids::PodUid,
+    /// Lifecycle stage.
+    pub stage: Stage,
+    /// Status.
+    pub status: Arc<PodStatus>,
+    /// Last notable thing that happened, for the live table.
+    pub last_event: Arc<str>,
+}
+
+/// Health of the parts that `/healthz` and the node's Ready condition look at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    /// Last successful look at the runtime's status with `RuntimeReady`.
+    pub runtime_seen: Option<Mono>,
+    /// Last successful relist, or event stream sign of life.
+    pub pleg_seen: Option<Mono>,
+    /// Every configured source was read at least once.
+    pub sources_ready: bool,
+    /// The event stream delivers.
+    pub events_open: bool,
+}
+
+/// Numbers of the core, by family.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CoreMetrics {
+    /// Monotonic counters: (family, label value or empty, value).
+    pub counters: Vec<(&'static str, &'static str, u64)>,
+    /// Gauges: (family, label value or empty, value).
+    pub gauges: Vec<(&'static str, &'static str, f64)>,
+}

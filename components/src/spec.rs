@@ -1,0 +1,375 @@
+//! The compiled pod spec: what decisions need of a pod, made once at ingest and shared behind an `Arc`.
+//!
+//! Defaults are applied and quantities are numbers. What `/pods` must show again stays as the defaulted JSON.
+
+use crate::edge::cri::{AppArmor, Propagation, Protocol, Seccomp};
+use crate::edge::host::HostPathKind;
+use crate::edge::sources::Source;
+use crate::ids::{PodUid, Sensitive};
+use crate::time::Wall;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A compiled pod.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PodSpec {
+    /// `metadata.uid`, given or derived (contract 6.8).
+    pub uid: PodUid,
+    /// `metadata.name`; for static pods with the node name appended.
+    pub name: Arc<str>,
+    /// `metadata.namespace`.
+    pub namespace: Arc<str>,
+    /// Where it came from.
+    pub source: Source,
+    /// First seen at (`kubernetes.io/config.seen`).
+    pub seen: Wall,
+    /// Changes exactly when the object's content changes.
+    pub digest: u128,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations, with the `kubernetes.io/config.*` ones added.
+    pub annotations: BTreeMap<String, String>,
+    /// `spec.restartPolicy`.
+    pub restart_policy: RestartPolicy,
+    /// `spec.terminationGracePeriodSeconds`.
+    pub grace_seconds: u32,
+    /// `spec.activeDeadlineSeconds`.
+    pub active_deadline_seconds: Option<u32>,
+    /// Host name inside, before truncation rules: `spec.hostnameOverride`, `spec.hostname` or the pod's name.
+    pub hostname: String,
+    /// `spec.subdomain`.
+    pub subdomain: String,
+    /// `spec.setHostnameAsFQDN`.
+    pub hostname_as_fqdn: bool,
+    /// `spec.hostNetwork`.
+    pub host_network: bool,
+    /// `spec.hostPID`.
+    pub host_pid: bool,
+    /// `spec.hostIPC`.
+    pub host_ipc: bool,
+    /// `spec.shareProcessNamespace`.
+    pub share_process_namespace: bool,
+    /// `spec.hostAliases`: (ip, host names).
+    pub host_aliases: Vec<(String, Vec<String>)>,
+    /// `spec.dnsPolicy`.
+    pub dns_policy: DnsPolicy,
+    /// `spec.dnsConfig`.
+    pub dns_config: Option<crate::edge::cri::DnsConfig>,
+    /// `spec.securityContext`.
+    pub security: PodSecurity,
+    /// `spec.serviceAccountName`.
+    pub service_account: String,
+    /// `spec.runtimeClassName`.
+    pub runtime_class: Option<String>,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// Computed QoS class.
+    pub qos: QosClass,
+    /// `spec.overhead`.
+    pub overhead: Resources,
+    /// Pod-level `spec.resources` (requests and limits), where set.
+    pub resources: Option<ResourceRequirements>,
+    /// Volumes in order.
+    pub volumes: Vec<Volume>,
+    /// Init containers (with sidecars), then main containers, then ephemeral ones; each group in spec order.
+    pub containers: Vec<ContainerSpec>,
+    /// The defaulted object without status, as JSON.
+    pub json: Arc<str>,
+}
+
+impl PodSpec {
+    /// `name_namespace`, the key under which only one pod may live.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}_{}", self.name, self.namespace)
+    }
+
+    /// `name_namespace(uid)`, as messages and events name a pod.
+    #[must_use]
+    pub fn described(&self) -> String {
+        format!("{}_{}({})", self.name, self.namespace, self.uid)
+    }
+}
+
+/// `restartPolicy` of a pod.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RestartPolicy {
+    /// Always.
+    Always,
+    /// On failure.
+    OnFailure,
+    /// Never.
+    Never,
+}
+
+/// `dnsPolicy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DnsPolicy {
+    /// Cluster DNS unless the pod uses the node's network.
+    ClusterFirst,
+    /// Cluster DNS always.
+    ClusterFirstWithHostNet,
+    /// The node's resolver configuration.
+    Default,
+    /// Only `dnsConfig`.
+    None,
+}
+
+/// QoS class.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum QosClass {
+    /// Requests equal limits for cpu and memory everywhere.
+    Guaranteed,
+    /// Something is requested or limited.
+    Burstable,
+    /// Nothing is.
+    BestEffort,
+}
+
+impl QosClass {
+    /// `status.qosClass`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Guaranteed => "Guaranteed",
+            Self::Burstable => "Burstable",
+            Self::BestEffort => "BestEffort",
+        }
+    }
+}
+
+/// Pod-level security context.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PodSecurity {
+    /// `runAsUser`.
+    pub run_as_user: Option<i64>,
+    /// `runAsGroup`.
+    pub run_as_group: Option<i64>,
+    /// `runAsNonRoot`.
+    pub run_as_non_root: Option<bool>,
+    /// `fsGroup`.
+    pub fs_group: Option<i64>,
+    /// `supplementalGroups`.
+    pub supplemental_groups: Vec<i64>,
+    /// `sysctls`.
+    pub sysctls: BTreeMap<String, String>,
+    /// `seccompProfile`.
+    pub seccomp: Option<Seccomp>,
+    /// `appArmorProfile`.
+    pub apparmor: Option<AppArmor>,
+    /// `seLinuxOptions`: user, role, type, level.
+    pub selinux: Option<[String; 4]>,
+}
+
+/// Amounts of resources.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Resources {
+    /// CPU in thousandths of a core, rounded up.
+    pub cpu_milli: Option<i64>,
+    /// Memory in bytes, rounded up.
+    pub memory_bytes: Option<i64>,
+    /// Ephemeral storage in bytes.
+    pub ephemeral_storage_bytes: Option<i64>,
+    /// Hugepages by resource name (`hugepages-2Mi`), in bytes.
+    pub hugepages: BTreeMap<String, i64>,
+    /// Everything else by resource name, in whole units.
+    pub extended: BTreeMap<String, i64>,
+}
+
+/// Requests and limits.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ResourceRequirements {
+    /// Requests, defaulted from limits where the API does so.
+    pub requests: Resources,
+    /// Limits.
+    pub limits: Resources,
+}
+
+/// What role a container has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ContainerKind {
+    /// Init container that runs to completion.
+    Init,
+    /// Init container with `restartPolicy: Always`.
+    Sidecar,
+    /// Main container.
+    Main,
+    /// Ephemeral container.
+    Ephemeral,
+}
+
+/// `imagePullPolicy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PullPolicy {
+    /// Pull at each start.
+    Always,
+    /// Pull when missing.
+    IfNotPresent,
+    /// Never pull.
+    Never,
+}
+
+/// A compiled container.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ContainerSpec {
+    /// Name.
+    pub name: Arc<str>,
+    /// Role.
+    pub kind: ContainerKind,
+    /// Image as written in the spec.
+    pub image: Arc<str>,
+    /// Image with the default tag added.
+    pub image_to_pull: Arc<str>,
+    /// Pull policy.
+    pub pull_policy: PullPolicy,
+    /// Value of `io.kubernetes.container.hash` (contract 3.3).
+    pub hash: u32,
+    /// Entry point, not expanded.
+    pub command: Vec<String>,
+    /// Arguments, not expanded.
+    pub args: Vec<String>,
+    /// Working directory.
+    pub working_dir: String,
+    /// Environment in order.
+    pub env: Vec<EnvVar>,
+    /// Ports.
+    pub ports: Vec<ContainerPort>,
+    /// `ports` as the JSON of annotation `io.kubernetes.container.ports`; empty when there are none.
+    pub ports_json: String,
+    /// `lifecycle.preStop` as the JSON of annotation `io.kubernetes.container.preStopHandler`; empty when unset.
+    pub pre_stop_json: String,
+    /// Requests and limits.
+    pub resources: ResourceRequirements,
+    /// Volume mounts in order.
+    pub mounts: Vec<VolumeMount>,
+    /// `terminationMessagePath`.
+    pub termination_message_path: String,
+    /// `terminationMessagePolicy`.
+    pub termination_message_policy: String,
+    /// `stdin`.
+    pub stdin: bool,
+    /// `stdinOnce`.
+    pub stdin_once: bool,
+    /// `tty`.
+    pub tty: bool,
+    /// Security context.
+    pub security: ContainerSecuritySpec,
+}
+
+/// One environment variable.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EnvVar {
+    /// Name.
+    pub name: String,
+    /// Where its value comes from.
+    pub source: EnvSource,
+}
+
+/// Source of an environment value.
+#[derive(Clone, PartialEq, Debug)]
+pub enum EnvSource {
+    /// Literal text, with `$(NAME)` references.
+    Value(Sensitive),
+    /// `fieldRef.fieldPath`.
+    Field(String),
+    /// `resourceFieldRef`.
+    Resource {
+        /// Container whose resource is meant.
+        container: String,
+        /// For example `limits.memory`.
+        resource: String,
+        /// Divisor in thousandths (1000 for a divisor of 1).
+        divisor_milli: i64,
+    },
+}
+
+/// A container port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerPort {
+    /// Name; empty when unset.
+    pub name: String,
+    /// Port.
+    pub container_port: i32,
+    /// Host port; 0 when unset.
+    pub host_port: i32,
+    /// Host address; empty when unset.
+    pub host_ip: String,
+    /// Protocol.
+    pub protocol: Protocol,
+}
+
+/// A volume mount.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeMount {
+    /// Volume name.
+    pub volume: String,
+    /// Path in the container.
+    pub path: String,
+    /// `subPath`; empty when unset.
+    pub sub_path: String,
+    /// `subPathExpr`; empty when unset.
+    pub sub_path_expr: String,
+    /// Read-only.
+    pub readonly: bool,
+    /// `recursiveReadOnly` is `Enabled` or `IfPossible`.
+    pub recursive_read_only: bool,
+    /// Propagation.
+    pub propagation: Propagation,
+}
+
+/// Container-level security context.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ContainerSecuritySpec {
+    /// `runAsUser`.
+    pub run_as_user: Option<i64>,
+    /// `runAsGroup`.
+    pub run_as_group: Option<i64>,
+    /// `runAsNonRoot`.
+    pub run_as_non_root: Option<bool>,
+    /// `privileged`.
+    pub privileged: bool,
+    /// `readOnlyRootFilesystem`.
+    pub readonly_rootfs: bool,
+    /// `allowPrivilegeEscalation`.
+    pub allow_privilege_escalation: Option<bool>,
+    /// `capabilities.add`.
+    pub add_capabilities: Vec<String>,
+    /// `capabilities.drop`.
+    pub drop_capabilities: Vec<String>,
+    /// `procMount` is `Unmasked`.
+    pub unmasked_proc: bool,
+    /// `seccompProfile`.
+    pub seccomp: Option<Seccomp>,
+    /// `appArmorProfile`.
+    pub apparmor: Option<AppArmor>,
+    /// `seLinuxOptions`: user, role, type, level.
+    pub selinux: Option<[String; 4]>,
+}
+
+/// A volume.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Volume {
+    /// Name.
+    pub name: Arc<str>,
+    /// Source.
+    pub source: VolumeSource,
+}
+
+/// Volume sources that this version sets up; others are refused at ingest with a clear message.
+#[derive(Clone, PartialEq, Debug)]
+pub enum VolumeSource {
+    /// `emptyDir` on disk.
+    EmptyDir,
+    /// `emptyDir` with `medium: Memory`.
+    EmptyDirMemory {
+        /// `sizeLimit` in bytes.
+        size_bytes: Option<i64>,
+    },
+    /// `hostPath`.
+    HostPath {
+        /// Path.
+        path: String,
+        /// Type.
+        kind: HostPathKind,
+    },
+}

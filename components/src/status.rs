@@ -1,0 +1,164 @@
+//! Pod status as the core computes it; the HTTP server and, later, the API bridge show it.
+
+use crate::time::Wall;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// `status.phase`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Phase {
+    /// Not everything has started.
+    #[default]
+    Pending,
+    /// At least one container runs or will run again.
+    Running,
+    /// All ended well and none will run again.
+    Succeeded,
+    /// All ended, at least one badly, and none will run again.
+    Failed,
+}
+
+impl Phase {
+    /// True for phases that never change.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+
+    /// As the API spells it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// A pod's status.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PodStatus {
+    /// Phase.
+    pub phase: Phase,
+    /// Pod-level reason; empty when unset.
+    pub reason: String,
+    /// Pod-level message; empty when unset.
+    pub message: String,
+    /// Conditions in the kubelet's order.
+    pub conditions: Vec<Condition>,
+    /// Node address.
+    pub host_ip: String,
+    /// Pod addresses, primary first.
+    pub pod_ips: Vec<String>,
+    /// When the pod was first seen here, whole seconds.
+    pub start_time: Wall,
+    /// QoS class.
+    pub qos: String,
+    /// Init containers in spec order.
+    pub init_containers: Vec<ContainerReport>,
+    /// Main containers by name.
+    pub containers: Vec<ContainerReport>,
+}
+
+/// One condition.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Condition {
+    /// Type.
+    pub kind: ConditionKind,
+    /// `True` or `False`.
+    pub status: bool,
+    /// Reason; empty when unset.
+    pub reason: String,
+    /// Message; empty when unset.
+    pub message: String,
+    /// Last change of `status`, whole seconds.
+    pub since: Wall,
+}
+
+/// Condition types that the kubelet owns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum ConditionKind {
+    /// Sandbox exists, is ready and has its network.
+    PodReadyToStartContainers,
+    /// Init containers are done.
+    Initialized,
+    /// The pod serves.
+    Ready,
+    /// All containers serve.
+    ContainersReady,
+    /// Bound to this node.
+    PodScheduled,
+}
+
+impl ConditionKind {
+    /// As the API spells it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PodReadyToStartContainers => "PodReadyToStartContainers",
+            Self::Initialized => "Initialized",
+            Self::Ready => "Ready",
+            Self::ContainersReady => "ContainersReady",
+            Self::PodScheduled => "PodScheduled",
+        }
+    }
+}
+
+/// `containerStatuses[]`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ContainerReport {
+    /// Name.
+    pub name: Arc<str>,
+    /// State now.
+    pub state: ReportedState,
+    /// State of the instance before.
+    pub last: Option<ReportedState>,
+    /// Ready.
+    pub ready: bool,
+    /// Started; `None` before it can be known.
+    pub started: Option<bool>,
+    /// Restart count.
+    pub restart_count: u32,
+    /// Image.
+    pub image: String,
+    /// Resolved image.
+    pub image_id: String,
+    /// `containerd://…`; empty when there is none.
+    pub container_id: String,
+    /// uid, gid, supplemental groups.
+    pub user: Option<(i64, i64, Vec<i64>)>,
+}
+
+/// State of a container as reported.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ReportedState {
+    /// Not running, not ended.
+    Waiting {
+        /// Reason.
+        reason: String,
+        /// Message; may be empty.
+        message: String,
+    },
+    /// Running.
+    Running {
+        /// Since.
+        started_at: Wall,
+    },
+    /// Ended.
+    Terminated {
+        /// Exit code.
+        exit_code: i32,
+        /// Reason.
+        reason: String,
+        /// Message; may be empty.
+        message: String,
+        /// Start.
+        started_at: Wall,
+        /// End.
+        finished_at: Wall,
+        /// `containerd://…`.
+        container_id: String,
+    },
+}

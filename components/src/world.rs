@@ -1,0 +1,341 @@
+//! Components and resources of the world, with their one writer each.
+//!
+//! | data | written by |
+//! |---|---|
+//! | [`PodKey`], [`Desired`], [`PodIndex`], [`SourceStates`] | `systems::sources` |
+//! | [`Lifecycle`] | `systems::lifecycle` |
+//! | [`Observed`], [`RuntimeIndex`], [`Pleg`] | `systems::pleg` |
+//! | [`Flow`], [`ContainerRun`] | `systems::runtime` |
+//! | [`Reported`] | `systems::status` |
+//! | [`RuntimeHealth`] | `systems::health` |
+
+use crate::edge::cri::{PodInspection, RuntimeInfo, SandboxConfig};
+use crate::edge::sources::Source;
+use crate::ids::{ContainerId, PodUid, SandboxId, Ticket};
+use crate::spec::PodSpec;
+use crate::status::PodStatus;
+use crate::time::{Mono, Wall};
+use bevy_ecs::prelude::{Component, Entity, Resource};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+// === pod: identity and desire ===
+
+/// Identity of a pod entity; never changes.
+#[derive(Component, Clone, Debug)]
+pub struct PodKey {
+    /// Uid.
+    pub uid: PodUid,
+    /// Slot in published snapshots; reused after the pod is gone.
+    pub slot: u32,
+}
+
+/// What is wanted of a pod.
+#[derive(Component, Clone, Debug)]
+pub struct Desired {
+    /// Compiled spec; `None` for a pod that only the runtime knows (an orphan, to be ended).
+    pub spec: Option<Arc<PodSpec>>,
+    /// Counts every change of this component's content; 1 for the first.
+    pub version: u64,
+    /// No source has it any more (REMOVE), or its deletion was asked for (DELETE).
+    pub removed: bool,
+    /// The same uid was added again while this one ends: it starts anew with this spec once this one is gone.
+    pub successor: Option<Arc<PodSpec>>,
+}
+
+/// Pods by uid and by full name.
+#[derive(Resource, Default, Debug)]
+pub struct PodIndex {
+    /// Entity of each uid.
+    pub by_uid: BTreeMap<PodUid, Entity>,
+    /// Entities of each full name (`name_namespace`), oldest first: only the first may run.
+    pub by_full_name: BTreeMap<String, Vec<Entity>>,
+    /// Slots that are free again, lowest first.
+    pub free_slots: BTreeSet<u32>,
+    /// Slots handed out so far.
+    pub slots: u32,
+}
+
+/// What is known of each configured source.
+#[derive(Resource, Default, Debug)]
+pub struct SourceStates {
+    /// Configured sources.
+    pub states: BTreeMap<Source, SourceState>,
+}
+
+impl SourceStates {
+    /// True when every configured source was read at least once: only then may unknown things be cleaned up.
+    #[must_use]
+    pub fn all_read(&self) -> bool {
+        self.states.values().all(|s| s.read)
+    }
+}
+
+/// State of one source.
+#[derive(Default, Debug, Clone)]
+pub struct SourceState {
+    /// It was read at least once.
+    pub read: bool,
+    /// The read that is under way.
+    pub reading: Option<Ticket>,
+    /// It was touched while the read was under way: read again.
+    pub again: bool,
+    /// Digest of each pod's object by uid, as last merged.
+    pub digests: BTreeMap<PodUid, u128>,
+    /// Problems as last reported, so that each is logged once: (origin, message).
+    pub problems: BTreeSet<(Arc<str>, String)>,
+}
+
+// === pod: life ===
+
+/// Stage of a pod's life on this node. Separate from the API's phase.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Stage {
+    /// Waits for its turn: another pod of the same full name still lives.
+    Queued,
+    /// Is made to run.
+    Syncing,
+    /// Is made to stop.
+    Terminating,
+    /// Everything has stopped; its remains are cleaned up.
+    Terminated,
+    /// Cleaned up. Despawned once no source has it; kept while one has (a finished static pod).
+    Done,
+}
+
+/// Where a pod is in its life.
+#[derive(Component, Clone, Debug)]
+pub struct Lifecycle {
+    /// Stage.
+    pub stage: Stage,
+    /// Since.
+    pub since: Mono,
+    /// How and why it ends, from `Terminating` on.
+    pub ending: Option<Ending>,
+    /// Reasons of its transitions, oldest first, at most 16.
+    pub history: Vec<Transition>,
+}
+
+/// How a pod ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ending {
+    /// Why.
+    pub cause: EndCause,
+    /// Grace period in seconds; only ever shrinks.
+    pub grace_seconds: u32,
+    /// When the ending began.
+    pub began: Mono,
+}
+
+/// Why a pod ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndCause {
+    /// Its containers ended and none will run again.
+    Finished,
+    /// No source has it any more.
+    Removed,
+    /// Only the runtime knows it.
+    Orphaned,
+    /// The node is drained.
+    Drained,
+    /// `activeDeadlineSeconds` passed.
+    DeadlineExceeded,
+}
+
+/// One change of stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transition {
+    /// When.
+    pub at: Wall,
+    /// From.
+    pub from: Stage,
+    /// To.
+    pub to: Stage,
+    /// Why, as a short sentence.
+    pub reason: &'static str,
+}
+
+// === pod: what is observed ===
+
+/// What the runtime was last seen to have of a pod.
+#[derive(Component, Default, Debug)]
+pub struct Observed {
+    /// The last complete inspection; `None` before the first.
+    pub inspection: Option<Arc<PodInspection>>,
+    /// Counts inspections.
+    pub version: u64,
+    /// The inspection under way.
+    pub inspecting: Option<Ticket>,
+    /// Something may have changed since the inspection under way was asked for: inspect again.
+    pub stale: bool,
+    /// When each ended container was first seen ended. Durations run from here, whatever the wall clock says.
+    pub exits: BTreeMap<ContainerId, Mono>,
+}
+
+/// What the last relist said, for the diff with the next.
+#[derive(Resource, Default, Debug)]
+pub struct RuntimeIndex {
+    /// Pod and ready state of each sandbox.
+    pub sandboxes: BTreeMap<SandboxId, (PodUid, crate::edge::cri::SandboxState)>,
+    /// Sandbox and state of each container.
+    pub containers: BTreeMap<ContainerId, (SandboxId, crate::edge::cri::ContainerState)>,
+}
+
+/// State of the pod lifecycle event generator.
+#[derive(Resource, Default, Debug)]
+pub struct Pleg {
+    /// The relist under way.
+    pub relisting: Option<Ticket>,
+    /// Last successful relist.
+    pub relisted: Option<Mono>,
+    /// The event stream delivers.
+    pub events_open: bool,
+    /// The runtime has no event stream; do not ask again until it restarts.
+    pub events_unsupported: bool,
+    /// Attempts to open the stream since it last delivered.
+    pub event_attempts: u32,
+    /// The open attempt under way.
+    pub opening: Option<Ticket>,
+}
+
+// === pod: what is being done ===
+
+/// What is under way for a pod, and what was found out by doing it.
+#[derive(Component, Default, Debug)]
+pub struct Flow {
+    /// Works of the pod itself under way, in the order they were emitted.
+    pub in_flight: Vec<(Ticket, Step)>,
+    /// Directories, volumes and cgroup are there.
+    pub prepared: bool,
+    /// Highest log attempt per container at preparation.
+    pub log_attempts: Vec<(Arc<str>, u32)>,
+    /// Configuration of the newest sandbox that this process made or recomputed.
+    pub sandbox_config: Option<Arc<SandboxConfig>>,
+    /// Last thing that went wrong for the pod as a whole: (reason, message).
+    pub error: Option<(&'static str, String)>,
+    /// Do nothing for the pod before this, after an error.
+    pub retry_at: Option<Mono>,
+    /// Consecutive errors.
+    pub failures: u32,
+    /// The pod's remains are removed.
+    pub cleaned: bool,
+    /// Sandboxes already stopped by us.
+    pub stopped_sandboxes: BTreeSet<SandboxId>,
+    /// Last notable thing, for the live table.
+    pub last_event: Arc<str>,
+    /// After this inspection version, decisions may be taken: our own actions' effects are in it.
+    pub needs_version: u64,
+}
+
+/// Kind of a piece of work under way for a pod.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// `PreparePod`.
+    PreparePod,
+    /// `RunSandbox`.
+    RunSandbox,
+    /// `StopSandbox`.
+    StopSandbox(SandboxId),
+    /// `RemoveSandbox`.
+    RemoveSandbox(SandboxId),
+    /// `CleanPod`.
+    CleanPod,
+    /// `FindImage` for a container index.
+    FindImage(u16),
+    /// `PullImage` for a container index.
+    PullImage(u16),
+    /// `PrepareContainer` for a container index.
+    PrepareContainer(u16),
+    /// `CreateContainer` for a container index.
+    CreateContainer(u16),
+    /// `StartContainer` for a container index.
+    StartContainer(u16, ContainerId),
+    /// `StopContainer`.
+    StopContainer(ContainerId),
+    /// `RemoveContainer`.
+    RemoveContainer(ContainerId),
+}
+
+/// A container's entity belongs to its pod's.
+#[derive(Component, Debug)]
+#[relationship(relationship_target = PodContainers)]
+pub struct ContainerOf(pub Entity);
+
+/// The containers of a pod, in spec order.
+#[derive(Component, Debug, Default)]
+#[relationship_target(relationship = ContainerOf, linked_spawn)]
+pub struct PodContainers(Vec<Entity>);
+
+impl PodContainers {
+    /// Entities in spec order.
+    #[must_use]
+    pub fn entities(&self) -> &[Entity] {
+        &self.0
+    }
+}
+
+/// What is known of one container besides what the runtime shows.
+#[derive(Component, Default, Debug, Clone)]
+pub struct ContainerRun {
+    /// Index in the pod spec.
+    pub index: u16,
+    /// Restart back-off.
+    pub backoff: Backoff,
+    /// Image pull back-off.
+    pub pull_backoff: Backoff,
+    /// Last pull error, for the back-off message.
+    pub pull_error: String,
+    /// Why it waits: (reason, message).
+    pub waiting: Option<(&'static str, String)>,
+    /// Restart count of the attempt being made.
+    pub attempt: u32,
+    /// Resolved image of the attempt being made.
+    pub image_ref: Option<Arc<str>>,
+    /// Containers for which a stop was asked, with the grace period in seconds.
+    pub stopping: Option<(ContainerId, u32)>,
+}
+
+/// Exponential back-off state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backoff {
+    /// Current delay in nanoseconds; zero before the first.
+    pub delay_nanos: u64,
+    /// When the delay last grew.
+    pub updated: Mono,
+    /// Nothing happens before this.
+    pub until: Option<Mono>,
+}
+
+/// The status last computed for a pod.
+#[derive(Component, Default, Debug)]
+pub struct Reported {
+    /// The status.
+    pub status: Arc<PodStatus>,
+    /// Counts changes.
+    pub version: u64,
+    /// A terminal phase that was reached; never changes again.
+    pub terminal: Option<bool>,
+}
+
+// === node ===
+
+/// What the runtime said of itself, and when.
+#[derive(Resource, Default, Debug)]
+pub struct RuntimeHealth {
+    /// Last answer.
+    pub info: Option<Arc<RuntimeInfo>>,
+    /// When `RuntimeReady` was last seen true.
+    pub ready_seen: Option<Mono>,
+    /// The question under way.
+    pub asking: Option<Ticket>,
+    /// Last problem, so that it is logged once.
+    pub problem: Option<String>,
+}
+
+/// The node is being drained.
+#[derive(Resource, Default, Debug)]
+pub struct Draining {
+    /// Drain was requested, with this bound on grace periods.
+    pub requested: Option<Option<u32>>,
+}
