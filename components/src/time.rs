@@ -4,15 +4,11 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Monotonic time in nanoseconds since an arbitrary start; never steps.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Mono(pub u64);
 
 /// Wall time in nanoseconds since 1970-01-01T00:00:00Z; may step either way.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Wall(pub i64);
 
 /// Both clocks, read together when a tick begins.
@@ -42,17 +38,13 @@ impl Wall {
     /// RFC 3339 in UTC with whole seconds, as the API shows times.
     #[must_use]
     pub fn rfc3339(self) -> String {
-        timestamp(self).map_or_else(String::new, |t| {
-            t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-        })
+        timestamp(self).map_or_else(String::new, |t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
     }
 
     /// RFC 3339 in UTC with nanoseconds, trailing zeros dropped, as Go prints `RFC3339Nano`.
     #[must_use]
     pub fn rfc3339_nano(self) -> String {
-        timestamp(self).map_or_else(String::new, |t| {
-            t.strftime("%Y-%m-%dT%H:%M:%S%.fZ").to_string()
-        })
+        timestamp(self).map_or_else(String::new, |t| t.strftime("%Y-%m-%dT%H:%M:%S%.fZ").to_string())
     }
 
     /// Cut down to whole seconds, as API timestamps are.
@@ -83,11 +75,7 @@ mod tests {
     #[test]
     fn wall_time_prints_as_go_does() {
         check(0, "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z");
-        check(
-            1_700_000_000_120_000_000,
-            "2023-11-14T22:13:20Z",
-            "2023-11-14T22:13:20.12Z",
-        );
+        check(1_700_000_000_120_000_000, "2023-11-14T22:13:20Z", "2023-11-14T22:13:20.12Z");
     }
 
     #[test]
