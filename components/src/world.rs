@@ -9,7 +9,7 @@
 //! | [`Reported`] | `systems::status` |
 //! | [`RuntimeHealth`] | `systems::health` |
 
-use crate::edge::cri::{PodInspection, RuntimeInfo, SandboxConfig};
+use crate::edge::cri::{ContainerState, PodInspection, RuntimeInfo, RuntimeList, SandboxConfig, SandboxState};
 use crate::edge::sources::Source;
 use crate::ids::{ContainerId, PodUid, SandboxId, Ticket};
 use crate::spec::PodSpec;
@@ -159,7 +159,7 @@ pub struct Transition {
 // === pod: what is observed ===
 
 /// What the runtime was last seen to have of a pod.
-#[derive(Component, Default, Debug)]
+#[derive(Component, Default, Debug, Clone)]
 pub struct Observed {
     /// The last complete inspection; `None` before the first.
     pub inspection: Option<Arc<PodInspection>>,
@@ -169,17 +169,58 @@ pub struct Observed {
     pub inspecting: Option<Ticket>,
     /// Something may have changed since the inspection under way was asked for: inspect again.
     pub stale: bool,
+    /// The next inspection must list the pod's objects anew: one may exist whose id is not known.
+    pub list: bool,
+    /// Consecutive failed inspections.
+    pub failures: u32,
     /// When each ended container was first seen ended. Durations run from here, whatever the wall clock says.
     pub exits: BTreeMap<ContainerId, Mono>,
+}
+
+impl Observed {
+    /// The last inspection, if nothing may have changed since it was asked for.
+    #[must_use]
+    pub fn settled(&self) -> Option<&Arc<PodInspection>> {
+        if self.stale || self.inspecting.is_some() { None } else { self.inspection.as_ref() }
+    }
 }
 
 /// What the last relist said, for the diff with the next.
 #[derive(Resource, Default, Debug)]
 pub struct RuntimeIndex {
-    /// Pod and ready state of each sandbox.
-    pub sandboxes: BTreeMap<SandboxId, (PodUid, crate::edge::cri::SandboxState)>,
-    /// Sandbox and state of each container.
-    pub containers: BTreeMap<ContainerId, (SandboxId, crate::edge::cri::ContainerState)>,
+    /// The last list.
+    pub list: RuntimeList,
+    /// Each pod's objects in it, and a fingerprint of their states.
+    pub pods: BTreeMap<PodUid, PodObjects>,
+}
+
+/// A pod's objects in the last relist.
+#[derive(Default, Debug, Clone, PartialEq, Eq)]
+pub struct PodObjects {
+    /// Sandboxes with their states, sorted.
+    pub sandboxes: Vec<(SandboxId, SandboxState)>,
+    /// Containers with their sandboxes and states, sorted.
+    pub containers: Vec<(ContainerId, SandboxId, ContainerState)>,
+}
+
+/// Pods whose runtime state must be looked at again. Any domain adds; `systems::pleg` drains it in the same tick.
+#[derive(Resource, Default, Debug)]
+pub struct InspectRequests {
+    /// Pods, with whether their objects must be listed anew.
+    pub pods: BTreeMap<Entity, bool>,
+}
+
+/// Pods known to be finished from earlier runs or this one: (uid, succeeded).
+#[derive(Resource, Default, Debug)]
+pub struct Finished(pub BTreeMap<PodUid, bool>);
+
+/// Durable records that could not be written yet: nothing new is started while there are any.
+#[derive(Resource, Default, Debug)]
+pub struct JournalBacklog {
+    /// Records, oldest first.
+    pub records: Vec<crate::edge::store::Record>,
+    /// Consecutive failures.
+    pub failures: u32,
 }
 
 /// State of the pod lifecycle event generator.
@@ -197,6 +238,12 @@ pub struct Pleg {
     pub event_attempts: u32,
     /// The open attempt under way.
     pub opening: Option<Ticket>,
+    /// Pods that only the runtime knows and whose names are not known yet: no pod starts before they are.
+    pub unnamed: BTreeSet<Entity>,
+    /// Relists that found a difference.
+    pub changes: u64,
+    /// Relists done.
+    pub relists: u64,
 }
 
 // === pod: what is being done ===
@@ -222,10 +269,14 @@ pub struct Flow {
     pub cleaned: bool,
     /// Sandboxes already stopped by us.
     pub stopped_sandboxes: BTreeSet<SandboxId>,
+    /// Containers for which a stop was asked, with the grace period in seconds.
+    pub stopping: BTreeMap<ContainerId, u32>,
+    /// Objects made by us since the last inspection.
+    pub new_sandboxes: Vec<SandboxId>,
+    /// See `new_sandboxes`.
+    pub new_containers: Vec<(ContainerId, SandboxId)>,
     /// Last notable thing, for the live table.
     pub last_event: Arc<str>,
-    /// After this inspection version, decisions may be taken: our own actions' effects are in it.
-    pub needs_version: u64,
 }
 
 /// Kind of a piece of work under way for a pod.
@@ -292,8 +343,20 @@ pub struct ContainerRun {
     pub attempt: u32,
     /// Resolved image of the attempt being made.
     pub image_ref: Option<Arc<str>>,
-    /// Containers for which a stop was asked, with the grace period in seconds.
-    pub stopping: Option<(ContainerId, u32)>,
+    /// How far the attempt being made has come.
+    pub progress: Progress,
+}
+
+/// How far a container attempt has come.
+#[derive(Default, Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing is being made.
+    #[default]
+    Idle,
+    /// The image is here (`ContainerRun::image_ref`).
+    ImageReady,
+    /// The container exists and is to be started.
+    Created(ContainerId),
 }
 
 /// Exponential back-off state.

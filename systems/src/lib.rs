@@ -1,1 +1,3 @@
-//! systems layer.
+//! Decision domains of the kubelet, one module each; shared helpers are `pods`.
+
+pub mod pods;

@@ -15,10 +15,12 @@ pub enum CriEffect {
     ReadRuntime,
     /// `ListPodSandbox` and `ListContainers`, everything, lean.
     ListRuntime,
-    /// `PodSandboxStatus` and `ContainerStatus` of one pod's objects, after listing them by the pod's uid.
+    /// `PodSandboxStatus` and `ContainerStatus` of one pod's objects. Objects that are gone are left out.
     InspectPod {
         /// The pod.
         uid: PodUid,
+        /// Its known objects; `None` when they must be listed first by the pod's uid label.
+        known: Option<KnownObjects>,
     },
     /// `RunPodSandbox`.
     RunSandbox {
@@ -77,6 +79,15 @@ pub enum CriEffect {
     },
     /// Open (or open again) the stream of `GetContainerEvents`.
     WatchEvents,
+}
+
+/// The sandboxes and containers of a pod that are known by id.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct KnownObjects {
+    /// Sandboxes.
+    pub sandboxes: Vec<SandboxId>,
+    /// Containers, each with its sandbox.
+    pub containers: Vec<(ContainerId, SandboxId)>,
 }
 
 /// What the runtime answers.
@@ -253,6 +264,8 @@ pub struct SandboxStatus {
 pub struct ContainerStatus {
     /// Id.
     pub id: ContainerId,
+    /// Its sandbox (from the list, or as the request said).
+    pub sandbox: SandboxId,
     /// Container name in the pod spec.
     pub name: Arc<str>,
     /// `metadata.attempt`.
