@@ -265,8 +265,10 @@ pub struct Flow {
     pub retry_at: Option<Mono>,
     /// Consecutive errors.
     pub failures: u32,
-    /// The pod's remains are removed.
+    /// What the stage wants removed is removed: volumes and cgroup of a finished pod.
     pub cleaned: bool,
+    /// Everything is removed: sandboxes, containers, logs, directories. Only for pods that no source has.
+    pub buried: bool,
     /// Sandboxes already stopped by us.
     pub stopped_sandboxes: BTreeSet<SandboxId>,
     /// Containers for which a stop was asked, with the grace period in seconds.
@@ -341,8 +343,10 @@ pub struct ContainerRun {
     pub waiting: Option<(&'static str, String)>,
     /// Restart count of the attempt being made.
     pub attempt: u32,
-    /// Resolved image of the attempt being made.
-    pub image_ref: Option<Arc<str>>,
+    /// Image of the attempt being made, as found.
+    pub image: Option<crate::edge::cri::FoundImage>,
+    /// The image was pulled for this attempt and only has to be found again.
+    pub pulled: bool,
     /// How far the attempt being made has come.
     pub progress: Progress,
 }
@@ -353,7 +357,7 @@ pub enum Progress {
     /// Nothing is being made.
     #[default]
     Idle,
-    /// The image is here (`ContainerRun::image_ref`).
+    /// The image is here (`ContainerRun::image`).
     ImageReady,
     /// The container exists and is to be started.
     Created(ContainerId),

@@ -104,11 +104,8 @@ pub enum CriAnswer {
         /// The new sandbox.
         id: SandboxId,
     },
-    /// To `FindImage`: the image's id, when it is here.
-    ImageFound {
-        /// Image id or digest; `None` when the image is not here.
-        image_ref: Option<Arc<str>>,
-    },
+    /// To `FindImage`: the image, when it is here.
+    ImageFound(Option<FoundImage>),
     /// To `PullImage`.
     ImagePulled {
         /// Image id or digest.
@@ -119,6 +116,17 @@ pub enum CriAnswer {
         /// The new container.
         id: ContainerId,
     },
+}
+
+/// An image that is here.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FoundImage {
+    /// Image id.
+    pub image_ref: Arc<str>,
+    /// Numeric user of the image, where it has one.
+    pub uid: Option<i64>,
+    /// User name of the image; empty when it has none or a numeric one.
+    pub username: String,
 }
 
 /// Unasked facts of the runtime.
