@@ -1,3 +1,4 @@
 //! Bridges to everything outside. They carry data in and out and decide nothing.
 
+pub mod dispatch;
 pub mod port;
