@@ -2,3 +2,4 @@
 
 pub mod dispatch;
 pub mod port;
+pub mod store;
