@@ -436,7 +436,7 @@ mod tests {
     use components::edge::{Answer, Lane, Why};
     use components::ids::{ContainerId, PodUid};
     use std::collections::BTreeMap;
-    use std::future::{Future, pending};
+    use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A runtime whose calls do what their image name says: `sleep N`, `fail`, `hang`, `panic`, `burst`.
@@ -486,8 +486,8 @@ mod tests {
     struct Nothing;
 
     impl<E: Send + 'static> Port<E> for Nothing {
-        fn run(&self, _effect: E) -> impl Future<Output = Outcome> + Send {
-            async { Outcome::Done(Answer::Nothing) }
+        async fn run(&self, _effect: E) -> Outcome {
+            Outcome::Done(Answer::Nothing)
         }
     }
 
