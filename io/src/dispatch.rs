@@ -60,33 +60,24 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of their indices.
-    pub const ALL: [Self; 7] = [
-        Self::Start,
-        Self::Stop,
-        Self::Pull,
-        Self::Inspect,
-        Self::Runtime,
-        Self::Host,
-        Self::Sources,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Start, Self::Stop, Self::Pull, Self::Inspect, Self::Runtime, Self::Host, Self::Sources];
 
     /// The kind of an effect.
     #[must_use]
     pub const fn of(effect: &Effect) -> Self {
         match effect {
             Effect::Cri(call) => match call {
-                CriEffect::RunSandbox { .. }
-                | CriEffect::CreateContainer { .. }
-                | CriEffect::StartContainer { .. } => Self::Start,
+                CriEffect::RunSandbox { .. } | CriEffect::CreateContainer { .. } | CriEffect::StartContainer { .. } => {
+                    Self::Start
+                }
                 CriEffect::StopSandbox { .. }
                 | CriEffect::RemoveSandbox { .. }
                 | CriEffect::StopContainer { .. }
                 | CriEffect::RemoveContainer { .. } => Self::Stop,
                 CriEffect::PullImage { .. } => Self::Pull,
                 CriEffect::InspectPod { .. } | CriEffect::FindImage { .. } => Self::Inspect,
-                CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => {
-                    Self::Runtime
-                }
+                CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => Self::Runtime,
             },
             Effect::Host(_) => Self::Host,
             Effect::Sources(_) => Self::Sources,
@@ -173,9 +164,7 @@ pub struct Dispatcher<C, H, S> {
 
 impl<C, H, S> Clone for Dispatcher<C, H, S> {
     fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-        }
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -246,10 +235,7 @@ where
     /// cancelled at once. Returns when every completion was handed over, or when nobody receives them any more.
     pub async fn shutdown(&self, grace: Duration) {
         self.shared.with_queue(Queue::close);
-        if tokio::time::timeout(grace, self.shared.wait_idle())
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(grace, self.shared.wait_idle()).await.is_err() {
             self.shared.with_queue(|queue| queue.abort_running());
             self.shared.wait_idle().await;
         }
@@ -331,12 +317,7 @@ where
     }
 
     async fn run_one(&self, start: Start) -> Outcome {
-        let Start {
-            effect,
-            timeout,
-            abort,
-            ..
-        } = start;
+        let Start { effect, timeout, abort, .. } = start;
         let ported = AssertUnwindSafe(self.through_port(effect)).catch_unwind();
         match Abortable::new(tokio::time::timeout(timeout, ported), abort).await {
             Ok(Ok(Ok(outcome))) => outcome,
@@ -459,8 +440,7 @@ mod tests {
 
     impl Port<CriEffect> for Arc<Fake> {
         async fn run(&self, effect: CriEffect) -> Outcome {
-            let (CriEffect::FindImage { image } | CriEffect::PullImage { image, .. }) = effect
-            else {
+            let (CriEffect::FindImage { image } | CriEffect::PullImage { image, .. }) = effect else {
                 return Outcome::Done(Answer::Nothing);
             };
             let now = self.running.fetch_add(1, Ordering::SeqCst) + 1;
@@ -468,15 +448,12 @@ mod tests {
             let _in_flight = InFlight(self);
             self.log.lock().unwrap().push(image.clone());
             match image.split_whitespace().collect::<Vec<_>>()[..] {
-                ["fail", ..] => Outcome::Failed(Failure {
-                    class: FailureClass::NotFound,
-                    message: "no".to_owned(),
-                }),
+                ["fail", ..] => Outcome::Failed(Failure { class: FailureClass::NotFound, message: "no".to_owned() }),
                 ["hang", ..] => pending().await,
                 ["panic", ..] => panic!("asked to"),
                 ["sleep", ms, ..] => {
                     tokio::time::sleep(Duration::from_millis(ms.parse().unwrap())).await;
-                    Outcome::Done(Answer::Cri(CriAnswer::ImageFound { image_ref: None }))
+                    Outcome::Done(Answer::Cri(CriAnswer::ImageFound(None)))
                 }
                 _ => Outcome::Done(Answer::Nothing),
             }
@@ -500,18 +477,10 @@ mod tests {
     impl Rig {
         fn new(limits: Limits) -> Self {
             let fake = Arc::new(Fake::default());
-            let ports = Ports {
-                cri: Arc::clone(&fake),
-                host: Nothing,
-                sources: Nothing,
-            };
+            let ports = Ports { cri: Arc::clone(&fake), host: Nothing, sources: Nothing };
             // The smallest bound, so that every test also meets a full channel.
             let (sender, ingress) = mpsc::channel(1);
-            Self {
-                fake,
-                dispatcher: Dispatcher::new(ports, limits, sender),
-                ingress,
-            }
+            Self { fake, dispatcher: Dispatcher::new(ports, limits, sender), ingress }
         }
 
         /// The next `count` completions in the order of their arrival, as `ticket outcome`.
@@ -551,20 +520,12 @@ mod tests {
                     ticket,
                     lane: match lane.trim_end_matches('+') {
                         "-" => Lane::Free,
-                        uid => Lane::Pod {
-                            uid: PodUid::from(uid),
-                            strand: 0,
-                        },
+                        uid => Lane::Pod { uid: PodUid::from(uid), strand: 0 },
                     },
                     chained: lane.ends_with('+'),
                     timeout: Duration::from_secs(10),
-                    why: Why {
-                        system: "test",
-                        rule: "test",
-                    },
-                    effect: Effect::Cri(CriEffect::FindImage {
-                        image: parts.next().unwrap_or_default().to_owned(),
-                    }),
+                    why: Why { system: "test", rule: "test" },
+                    effect: Effect::Cri(CriEffect::FindImage { image: parts.next().unwrap_or_default().to_owned() }),
                 }
             })
             .collect()
@@ -587,19 +548,9 @@ mod tests {
              5 a sleep 1
              6 a+ ok",
         ));
-        let expect = [
-            "1 done",
-            "2 failed",
-            "3 cancelled",
-            "4 cancelled",
-            "5 done",
-            "6 done",
-        ];
+        let expect = ["1 done", "2 failed", "3 cancelled", "4 cancelled", "5 done", "6 done"];
         assert_eq!(rig.next(6).await, expect);
-        assert_eq!(
-            *rig.fake.log.lock().unwrap(),
-            ["sleep 50", "fail", "sleep 1", "ok"]
-        );
+        assert_eq!(*rig.fake.log.lock().unwrap(), ["sleep 50", "fail", "sleep 1", "ok"]);
         assert_eq!(rig.dispatcher.stats().lanes, 0);
     }
 
@@ -618,10 +569,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lanes_run_in_parallel_up_to_the_limit_of_their_kind() {
-        let mut rig = Rig::new(Limits {
-            inspects: 3,
-            ..Limits::default()
-        });
+        let mut rig = Rig::new(Limits { inspects: 3, ..Limits::default() });
         let text: String = (0..12)
             .map(|i| {
                 format!(
@@ -641,20 +589,14 @@ mod tests {
         assert_eq!(began.elapsed(), Duration::from_millis(400));
         let stats = rig.dispatcher.stats();
         assert_eq!(stats.kinds[Kind::Inspect as usize].done, 12);
-        assert_eq!(
-            stats.kinds[Kind::Inspect as usize].longest_wait,
-            Duration::from_millis(300)
-        );
+        assert_eq!(stats.kinds[Kind::Inspect as usize].longest_wait, Duration::from_millis(300));
         assert_eq!(stats.operations[0].operation, "image_status");
         assert_eq!(stats.operations[0].count, 12);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_deadline_runs_from_the_start_of_the_work_not_from_its_wait() {
-        let mut rig = Rig::new(Limits {
-            inspects: 1,
-            ..Limits::default()
-        });
+        let mut rig = Rig::new(Limits { inspects: 1, ..Limits::default() });
         let began = Instant::now();
         rig.dispatcher.submit(works(
             "1 a hang
@@ -702,21 +644,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn more_than_the_bound_is_refused_and_breaks_its_chain() {
-        let mut rig = Rig::new(Limits {
-            inspects: 1,
-            waiting: 2,
-            ..Limits::default()
-        });
+        let mut rig = Rig::new(Limits { inspects: 1, waiting: 2, ..Limits::default() });
         rig.dispatcher.submit(works("0 z sleep 5"));
         rig.dispatcher.submit(works(
             "1 a ok
 2 a ok
 3 a ok",
         ));
-        assert_eq!(
-            rig.next(4).await,
-            ["3 exhausted", "0 done", "1 done", "2 done"]
-        );
+        assert_eq!(rig.next(4).await, ["3 exhausted", "0 done", "1 done", "2 done"]);
         rig.dispatcher.submit(works(
             "4 a+ never
 5 a ok",
@@ -761,17 +696,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_ticket_is_answered_exactly_once_under_load() {
         const WORKS: u64 = 20_000;
-        let mut rig = Rig::new(Limits {
-            inspects: 8,
-            ..Limits::default()
-        });
+        let mut rig = Rig::new(Limits { inspects: 8, ..Limits::default() });
         let dispatcher = rig.dispatcher.clone();
         let feeder = tokio::spawn(async move {
             let mut seed = 7_u64;
             let mut random = move |below: u64| {
-                seed = seed
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 (seed >> 33) % below
             };
             for first in (0..WORKS).step_by(50) {
@@ -809,19 +739,13 @@ mod tests {
 
     #[test]
     fn limits_are_never_zero() {
-        let limits = Limits {
-            pulls: 0,
-            ..Limits::default()
-        };
+        let limits = Limits { pulls: 0, ..Limits::default() };
         assert_eq!(limits.of(Kind::Pull), 1);
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index);
         }
         let container = ContainerId::from("c");
-        let stop = CriEffect::StopContainer {
-            id: container,
-            grace_seconds: 1,
-        };
+        let stop = CriEffect::StopContainer { id: container, grace_seconds: 1 };
         assert_eq!(Kind::of(&Effect::Cri(stop)), Kind::Stop);
     }
 }

@@ -89,11 +89,7 @@ impl Store {
     /// When the root is in use, cannot be written, or the journal is damaged.
     pub fn open(root: &Path) -> Result<(Self, Vec<Record>), StoreError> {
         let dir = root.join("ticklet");
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o750)
-            .create(&dir)
-            .map_err(io_error("make", &dir))?;
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(&dir).map_err(io_error("make", &dir))?;
         let lock = take_lock(&dir.join("lock"))?;
         let temporary = dir.join("journal.tmp");
         if let Err(source) = fs::remove_file(&temporary)
@@ -103,28 +99,18 @@ impl Store {
         }
         let path = dir.join("journal");
         let (file, bytes) = read_or_create(&dir, &path)?;
-        let Scan { groups, good, torn } =
-            frame::scan(&bytes).map_err(|damage| StoreError::Damaged {
-                path: path.clone(),
-                offset: damage.offset as u64,
-                what: damage.what,
-            })?;
+        let Scan { groups, good, torn } = frame::scan(&bytes).map_err(|damage| StoreError::Damaged {
+            path: path.clone(),
+            offset: damage.offset as u64,
+            what: damage.what,
+        })?;
         let mut live = Live::default();
         let written = groups.iter().map(Vec::len).sum();
         for record in groups.into_iter().flatten() {
             live.apply(record);
         }
-        let mut store = Self {
-            dir,
-            path,
-            file,
-            good: good as u64,
-            dirty: torn > 0,
-            live,
-            written,
-            compact_at: 0,
-            _lock: lock,
-        };
+        let mut store =
+            Self { dir, path, file, good: good as u64, dirty: torn > 0, live, written, compact_at: 0, _lock: lock };
         if torn > 0 {
             tracing::warn!(
                 path = %store.path.display(),
@@ -148,15 +134,10 @@ impl Store {
             return Ok(());
         }
         self.cut_back()?;
-        let bytes = frame::encode(records).ok_or_else(|| StoreError::TooLarge {
-            records: records.len(),
-            path: self.path.clone(),
-        })?;
+        let bytes = frame::encode(records)
+            .ok_or_else(|| StoreError::TooLarge { records: records.len(), path: self.path.clone() })?;
         self.dirty = true;
-        let written = self
-            .file
-            .write_all(&bytes)
-            .and_then(|()| self.file.sync_data());
+        let written = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
         if let Err(source) = written {
             let error = io_error("write", &self.path)(source);
             // When cutting back fails too, `dirty` stays and the next commit begins with it.
@@ -196,9 +177,7 @@ impl Store {
                 .map_err(io_error("cut back", &self.path))?;
             self.dirty = false;
         }
-        self.file
-            .seek(SeekFrom::Start(self.good))
-            .map_err(io_error("seek in", &self.path))?;
+        self.file.seek(SeekFrom::Start(self.good)).map_err(io_error("seek in", &self.path))?;
         Ok(())
     }
 
@@ -224,10 +203,10 @@ impl Store {
         let mut bytes = HEADER.to_vec();
         // In pieces, so that a large node stays far from the limit of one frame.
         for group in records.chunks(4096) {
-            bytes.extend(frame::encode(group).ok_or_else(|| StoreError::TooLarge {
-                records: group.len(),
-                path: self.path.clone(),
-            })?);
+            bytes.extend(
+                frame::encode(group)
+                    .ok_or_else(|| StoreError::TooLarge { records: group.len(), path: self.path.clone() })?,
+            );
         }
         let file = replace_file(&self.dir, "journal", 0o600, &bytes)?;
         self.file = file;
@@ -248,9 +227,9 @@ struct Live {
 impl Live {
     fn apply(&mut self, record: Record) {
         let uid = match &record {
-            Record::PodAdmitted { uid, .. }
-            | Record::PodFinished { uid, .. }
-            | Record::PodForgotten { uid } => uid.clone(),
+            Record::PodAdmitted { uid, .. } | Record::PodFinished { uid, .. } | Record::PodForgotten { uid } => {
+                uid.clone()
+            }
         };
         if matches!(record, Record::PodForgotten { .. }) {
             self.count -= self.pods.remove(&uid).map_or(0, |records| records.len());
@@ -279,16 +258,12 @@ fn take_lock(path: &Path) -> Result<File, StoreError> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            return Err(StoreError::Locked {
-                path: path.to_owned(),
-            });
+            return Err(StoreError::Locked { path: path.to_owned() });
         }
         Err(TryLockError::Error(source)) => return Err(io_error("lock", path)(source)),
     }
     // For people who look for the owner; a full disk must not keep the node from starting.
-    let named = file
-        .set_len(0)
-        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    let named = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     if let Err(error) = named {
         tracing::warn!(path = %path.display(), error = %error, "Process id could not be written into the lock file");
     }
@@ -306,8 +281,7 @@ fn read_or_create(dir: &Path, path: &Path) -> Result<(File, Vec<u8>), StoreError
         Err(source) => return Err(io_error("open", path)(source)),
     };
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)
-        .map_err(io_error("read", path))?;
+    file.read_to_end(&mut bytes).map_err(io_error("read", path))?;
     Ok((file, bytes))
 }
 
@@ -316,20 +290,16 @@ fn read_or_create(dir: &Path, path: &Path) -> Result<(File, Vec<u8>), StoreError
 fn replace_file(dir: &Path, name: &str, mode: u32, content: &[u8]) -> Result<File, StoreError> {
     let temporary = dir.join(format!("{name}.tmp"));
     let path = dir.join(name);
-    let written = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .read(true)
-        .write(true)
-        .mode(mode)
-        .open(&temporary)
-        .and_then(|mut file| {
-            file.write_all(content)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)?;
-            File::open(dir)?.sync_all()?;
-            Ok(file)
-        });
+    let written =
+        OpenOptions::new().create(true).truncate(true).read(true).write(true).mode(mode).open(&temporary).and_then(
+            |mut file| {
+                file.write_all(content)?;
+                file.sync_all()?;
+                fs::rename(&temporary, &path)?;
+                File::open(dir)?.sync_all()?;
+                Ok(file)
+            },
+        );
     written.map_err(|source| {
         if let Err(error) = fs::remove_file(&temporary)
             && error.kind() != io::ErrorKind::NotFound
@@ -359,16 +329,11 @@ mod tests {
     }
 
     fn finished(uid: &str) -> Record {
-        Record::PodFinished {
-            uid: PodUid::from(uid),
-            succeeded: true,
-        }
+        Record::PodFinished { uid: PodUid::from(uid), succeeded: true }
     }
 
     fn forgotten(uid: &str) -> Record {
-        Record::PodForgotten {
-            uid: PodUid::from(uid),
-        }
+        Record::PodForgotten { uid: PodUid::from(uid) }
     }
 
     #[test]
@@ -425,22 +390,12 @@ mod tests {
         bytes[HEADER.len() + 20] ^= 1;
         fs::write(&path, &bytes).unwrap();
         let error = Store::open(root.path()).unwrap_err().to_string();
-        let begin = format!(
-            "journal {} is damaged at byte {}",
-            path.display(),
-            HEADER.len()
-        );
+        let begin = format!("journal {} is damaged at byte {}", path.display(), HEADER.len());
         assert!(error.starts_with(&begin), "{error}");
-        assert!(
-            error.contains("drain this node, remove that file"),
-            "{error}"
-        );
+        assert!(error.contains("drain this node, remove that file"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), bytes);
         fs::write(&path, "something else\n").unwrap();
-        assert!(matches!(
-            Store::open(root.path()),
-            Err(StoreError::Damaged { offset: 0, .. })
-        ));
+        assert!(matches!(Store::open(root.path()), Err(StoreError::Damaged { offset: 0, .. })));
     }
 
     #[test]
@@ -480,10 +435,7 @@ mod tests {
         store.commit(&[admitted("a")]).unwrap();
         let good = store.len();
         // A full disk as seen through the file: every write to this one ends in ENOSPC.
-        let real = std::mem::replace(
-            &mut store.file,
-            OpenOptions::new().write(true).open("/dev/full").unwrap(),
-        );
+        let real = std::mem::replace(&mut store.file, OpenOptions::new().write(true).open("/dev/full").unwrap());
         let error = store.commit(&[admitted("b")]).unwrap_err().to_string();
         assert!(error.contains("No space left on device"), "{error}");
         store.file = real;

@@ -38,10 +38,7 @@ pub(super) struct Slot {
 
 impl Start {
     pub(super) fn slot(&self) -> Slot {
-        Slot {
-            key: self.key.clone(),
-            ticket: self.ticket,
-        }
+        Slot { key: self.key.clone(), ticket: self.ticket }
     }
 }
 
@@ -114,9 +111,7 @@ impl LaneState {
         let entry = if beside_cut {
             self.waiting.remove(index)
         } else {
-            self.waiting
-                .get_mut(index)
-                .map(|entry| std::mem::replace(entry, Entry::Cut))
+            self.waiting.get_mut(index).map(|entry| std::mem::replace(entry, Entry::Cut))
         };
         match entry? {
             Entry::Work(work) => Some(work),
@@ -149,10 +144,7 @@ impl Queue {
             lanes: FxHashMap::default(),
             tickets: FxHashMap::default(),
             ready: Default::default(),
-            kinds: Kind::ALL.map(|kind| KindStats {
-                kind: kind.as_str(),
-                ..KindStats::default()
-            }),
+            kinds: Kind::ALL.map(|kind| KindStats { kind: kind.as_str(), ..KindStats::default() }),
             waiting: 0,
             running: 0,
             closed: false,
@@ -223,10 +215,7 @@ impl Queue {
             running.abort.abort();
             return;
         }
-        let index = lane
-            .waiting
-            .iter()
-            .position(|entry| entry.work().is_some_and(|work| work.ticket == ticket));
+        let index = lane.waiting.iter().position(|entry| entry.work().is_some_and(|work| work.ticket == ticket));
         let Some(cut) = index.and_then(|index| lane.cut(index)) else {
             return;
         };
@@ -258,28 +247,15 @@ impl Queue {
             return None;
         };
         let (handle, abort) = AbortHandle::new_pair();
-        lane.running = Some(Running {
-            ticket,
-            kind: work.kind,
-            since: now,
-            operations: operations(&work.effect),
-            abort: handle,
-        });
+        lane.running =
+            Some(Running { ticket, kind: work.kind, since: now, operations: operations(&work.effect), abort: handle });
         self.waiting -= 1;
         self.running += 1;
         let kind = &mut self.kinds[work.kind as usize];
         kind.waiting -= 1;
         kind.running += 1;
-        kind.longest_wait = kind
-            .longest_wait
-            .max(now.saturating_duration_since(work.since));
-        Some(Start {
-            key,
-            ticket,
-            effect: work.effect,
-            timeout: work.timeout,
-            abort,
-        })
+        kind.longest_wait = kind.longest_wait.max(now.saturating_duration_since(work.since));
+        Some(Start { key, ticket, effect: work.effect, timeout: work.timeout, abort })
     }
 
     /// Takes the end of a running work.
@@ -298,10 +274,7 @@ impl Queue {
         if !matches!(outcome, Outcome::Cancelled) {
             let took = now.saturating_duration_since(running.since);
             for operation in running.operations {
-                self.operations
-                    .entry(operation)
-                    .or_insert_with(|| OperationStats::new(operation))
-                    .observe(took, !done);
+                self.operations.entry(operation).or_insert_with(|| OperationStats::new(operation)).observe(took, !done);
             }
         }
         self.answer(slot.ticket, running.kind, outcome);
@@ -347,11 +320,7 @@ impl Queue {
                 kind.longest_wait = kind.longest_wait.max(now.saturating_duration_since(since));
             }
         }
-        DispatchStats {
-            kinds,
-            operations: self.operations.values().cloned().collect(),
-            lanes: self.lanes.len(),
-        }
+        DispatchStats { kinds, operations: self.operations.values().cloned().collect(), lanes: self.lanes.len() }
     }
 
     /// Brings a lane without a running work to its next head that may run, or drops it when it is empty.
@@ -406,10 +375,7 @@ impl Queue {
         if ready.len() > 64 + 2 * self.kinds[kind as usize].waiting {
             let lanes = &self.lanes;
             ready.retain(|(key, ticket)| {
-                lanes
-                    .get(key)
-                    .and_then(LaneState::head)
-                    .is_some_and(|head| head.ticket == *ticket)
+                lanes.get(key).and_then(LaneState::head).is_some_and(|head| head.ticket == *ticket)
             });
         }
     }

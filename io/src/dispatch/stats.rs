@@ -82,11 +82,7 @@ pub struct OperationStats {
 
 impl OperationStats {
     pub(super) fn new(operation: &'static str) -> Self {
-        Self {
-            operation,
-            buckets: vec![0; BOUNDS.len()],
-            ..Self::default()
-        }
+        Self { operation, buckets: vec![0; BOUNDS.len()], ..Self::default() }
     }
 
     pub(super) fn observe(&mut self, took: Duration, failed: bool) {
@@ -94,10 +90,8 @@ impl OperationStats {
         self.count += 1;
         self.errors += u64::from(failed);
         self.seconds += seconds;
-        if let Some(bucket) = BOUNDS
-            .iter()
-            .position(|bound| seconds <= *bound)
-            .and_then(|index| self.buckets.get_mut(index))
+        if let Some(bucket) =
+            BOUNDS.iter().position(|bound| seconds <= *bound).and_then(|index| self.buckets.get_mut(index))
         {
             *bucket += 1;
         }

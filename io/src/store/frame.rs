@@ -54,10 +54,7 @@ pub(super) fn encode(records: &[Record]) -> Option<Vec<u8>> {
 /// Reads a whole journal.
 pub(super) fn scan(bytes: &[u8]) -> Result<Scan, Damage> {
     if !bytes.starts_with(HEADER) {
-        return Err(Damage {
-            offset: 0,
-            what: "it does not begin as a journal of this version",
-        });
+        return Err(Damage { offset: 0, what: "it does not begin as a journal of this version" });
     }
     let mut groups = Vec::new();
     let mut offset = HEADER.len();
@@ -67,16 +64,9 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Scan, Damage> {
     }
     let rest = bytes.get(offset..).unwrap_or_default();
     if has_frame(rest.get(1..).unwrap_or_default()) {
-        return Err(Damage {
-            offset,
-            what: "records there are unreadable while later ones are whole",
-        });
+        return Err(Damage { offset, what: "records there are unreadable while later ones are whole" });
     }
-    Ok(Scan {
-        groups,
-        good: offset,
-        torn: rest.len(),
-    })
+    Ok(Scan { groups, good: offset, torn: rest.len() })
 }
 
 /// The whole frame that `bytes` begins with, and its length.
@@ -120,10 +110,7 @@ mod tests {
     use components::ids::PodUid;
 
     fn record(name: &str) -> Record {
-        Record::PodFinished {
-            uid: PodUid::from(name),
-            succeeded: true,
-        }
+        Record::PodFinished { uid: PodUid::from(name), succeeded: true }
     }
 
     fn journal(groups: &[&[Record]]) -> (Vec<u8>, Vec<usize>) {

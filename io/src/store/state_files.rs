@@ -84,12 +84,7 @@ pub fn check(root: &Path, policies: Policies<'_>) -> Result<Vec<String>, StateEr
     }
     let managers: [(&str, &str, &str, Verify); 2] = [
         ("cpu_manager_state", policies.cpu, CPU_NONE, check_cpu),
-        (
-            "memory_manager_state",
-            policies.memory,
-            MEMORY_NONE,
-            check_memory,
-        ),
+        ("memory_manager_state", policies.memory, MEMORY_NONE, check_memory),
     ];
     for (name, configured, none, verify) in managers {
         let path = root.join(name);
@@ -99,16 +94,9 @@ pub fn check(root: &Path, policies: Policies<'_>) -> Result<Vec<String>, StateEr
             }
             continue;
         };
-        let found = verify(&text).map_err(|what| StateError::Corrupted {
-            path: path.clone(),
-            what,
-        })?;
+        let found = verify(&text).map_err(|what| StateError::Corrupted { path: path.clone(), what })?;
         if found != configured {
-            return Err(StateError::OtherPolicy {
-                path,
-                found,
-                configured: configured.to_owned(),
-            });
+            return Err(StateError::OtherPolicy { path, found, configured: configured.to_owned() });
         }
     }
     let devices = root.join("device-plugins/kubelet_internal_checkpoint");
@@ -128,16 +116,10 @@ pub fn check(root: &Path, policies: Policies<'_>) -> Result<Vec<String>, StateEr
 type Verify = fn(&str) -> Result<String, String>;
 
 fn read(path: &Path) -> Result<Option<String>, StateError> {
-    let unreadable = |source| StateError::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
+    let unreadable = |source| StateError::Unreadable { path: path.to_owned(), source };
     match fs::metadata(path) {
         Ok(found) if found.len() > MAX_BYTES => {
-            return Err(StateError::Corrupted {
-                path: path.to_owned(),
-                what: format!("it has {} bytes", found.len()),
-            });
+            return Err(StateError::Corrupted { path: path.to_owned(), what: format!("it has {} bytes", found.len()) });
         }
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -146,10 +128,7 @@ fn read(path: &Path) -> Result<Option<String>, StateError> {
     let bytes = fs::read(path).map_err(unreadable)?;
     String::from_utf8(bytes)
         .map(Some)
-        .map_err(|_| StateError::Corrupted {
-            path: path.to_owned(),
-            what: "it is not UTF-8 text".to_owned(),
-        })
+        .map_err(|_| StateError::Corrupted { path: path.to_owned(), what: "it is not UTF-8 text".to_owned() })
 }
 
 #[derive(Deserialize)]
@@ -191,10 +170,7 @@ fn cpu_text(policy: &str, default: &str, entries: &CpuEntries) -> String {
     let pods: Vec<String> = entries
         .iter()
         .map(|(uid, containers)| {
-            let sets: Vec<String> = containers
-                .iter()
-                .map(|(name, cpus)| format!("{name}:{cpus}"))
-                .collect();
+            let sets: Vec<String> = containers.iter().map(|(name, cpus)| format!("{name}:{cpus}")).collect();
             format!("{uid}:map[{}]", sets.join(" "))
         })
         .collect();
@@ -244,9 +220,7 @@ fn check_newer(data: Option<&str>, checksum: Option<u64>) -> Result<(), String> 
 
 fn check_data(data: &str, checksum: u64, field: &str) -> Result<(), String> {
     expect(field, checksum, fnv1a(&format!("(string){data}")))?;
-    serde_json::from_str::<&RawValue>(data)
-        .map(|_| ())
-        .map_err(|error| format!("its data is not JSON: {error}"))
+    serde_json::from_str::<&RawValue>(data).map(|_| ()).map_err(|error| format!("its data is not JSON: {error}"))
 }
 
 fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
@@ -257,27 +231,20 @@ fn expect(field: &str, found: u64, computed: u32) -> Result<(), String> {
     if found == u64::from(computed) {
         Ok(())
     } else {
-        Err(format!(
-            "its {field} is {found}, its content gives {computed}"
-        ))
+        Err(format!("its {field} is {found}, its content gives {computed}"))
     }
 }
 
 /// FNV-1a with 32 bits.
 fn fnv1a(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NONE: Policies<'_> = Policies {
-        cpu: "none",
-        memory: "None",
-    };
+    const NONE: Policies<'_> = Policies { cpu: "none", memory: "None" };
 
     fn sample(name: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/state");
@@ -308,16 +275,10 @@ mod tests {
 
     #[test]
     fn files_of_the_reference_are_accepted() {
-        for text in [
-            sample("state-cpu_manager_state.json"),
-            sample("state-static-cpu_manager_state.json"),
-        ] {
+        for text in [sample("state-cpu_manager_state.json"), sample("state-static-cpu_manager_state.json")] {
             check_cpu(&text).unwrap();
         }
-        for text in [
-            sample("state-memory_manager_state.json"),
-            sample("state-static-memory_manager_state.json"),
-        ] {
+        for text in [sample("state-memory_manager_state.json"), sample("state-static-memory_manager_state.json")] {
             check_memory(&text).unwrap();
         }
         check_pods(&sample("state-allocated_pods_state.json")).unwrap();
@@ -344,10 +305,7 @@ mod tests {
     #[test]
     fn damage_keeps_the_node_from_starting_and_is_left_as_it_is() {
         let cpu = sample("state-static-cpu_manager_state.json");
-        let fixed = Policies {
-            cpu: "static",
-            memory: "None",
-        };
+        let fixed = Policies { cpu: "static", memory: "None" };
         run(fixed, &[("cpu_manager_state", &cpu)], "ok");
         run(
             fixed,
@@ -365,11 +323,7 @@ mod tests {
             "state file ROOT/cpu_manager_state was written under policy \"none\", but \"static\" is configured; \
              drain this node, remove that file",
         );
-        run(
-            NONE,
-            &[("cpu_manager_state", "")],
-            "state file ROOT/cpu_manager_state is corrupted: EOF",
-        );
+        run(NONE, &[("cpu_manager_state", "")], "state file ROOT/cpu_manager_state is corrupted: EOF");
         let memory = sample("state-static-memory_manager_state.json");
         run(
             NONE,
