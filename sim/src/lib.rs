@@ -4,3 +4,4 @@
 //! Never part of a production path.
 
 pub mod runtime;
+pub mod serve;

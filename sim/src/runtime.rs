@@ -10,9 +10,7 @@ pub mod model;
 
 use crate::runtime::behaviour::Behaviour;
 use crate::runtime::images::{Image, Images};
-use crate::runtime::model::{
-    Container, ContainerRequest, Refusal, RuntimeEvent, Sandbox, SandboxRequest,
-};
+use crate::runtime::model::{Container, ContainerRequest, Refusal, RuntimeEvent, Sandbox, SandboxRequest};
 use components::edge::FailureClass;
 use components::edge::cri::{ContainerChange, ContainerState, NamespaceMode, SandboxState};
 use components::ids::{ContainerId, PodUid, SandboxId};
@@ -103,10 +101,7 @@ impl Runtime {
     /// When the name is taken or the network is not ready.
     pub fn run_sandbox(&mut self, now: Now, request: SandboxRequest) -> Result<SandboxId, Refusal> {
         self.advance(now);
-        let key = format!(
-            "{}_{}_{}_{}",
-            request.name, request.namespace, request.uid, request.attempt
-        );
+        let key = format!("{}_{}_{}_{}", request.name, request.namespace, request.uid, request.attempt);
         self.check_name("sandbox", &key)?;
         let host_network = request.namespaces.network == NamespaceMode::Node;
         if !host_network && !self.network_ready {
@@ -119,10 +114,7 @@ impl Runtime {
         self.names.insert(key.clone(), id.to_string());
         let address = (!host_network).then(|| self.take_address());
         let pod = PodUid::from(request.uid.as_str());
-        self.by_pod
-            .entry(pod.clone())
-            .or_default()
-            .insert(id.clone());
+        self.by_pod.entry(pod.clone()).or_default().insert(id.clone());
         self.sandboxes.insert(
             id.clone(),
             Sandbox {
@@ -147,10 +139,7 @@ impl Runtime {
     /// When there is no such sandbox.
     pub fn stop_sandbox(&mut self, now: Now, id: &SandboxId) -> Result<(), Refusal> {
         self.advance(now);
-        let sandbox = self
-            .sandboxes
-            .get(id)
-            .ok_or_else(|| missing("sandbox", id))?;
+        let sandbox = self.sandboxes.get(id).ok_or_else(|| missing("sandbox", id))?;
         for container in sandbox.containers.clone() {
             self.end(now, &container, KILLED);
         }
@@ -164,11 +153,7 @@ impl Runtime {
     /// When there is no such sandbox.
     pub fn remove_sandbox(&mut self, now: Now, id: &SandboxId) -> Result<(), Refusal> {
         self.stop_sandbox(now, id)?;
-        let inner = self
-            .sandboxes
-            .get(id)
-            .map(|s| s.containers.clone())
-            .unwrap_or_default();
+        let inner = self.sandboxes.get(id).map(|s| s.containers.clone()).unwrap_or_default();
         for container in inner {
             self.remove_container(now, &container)?;
         }
@@ -192,9 +177,10 @@ impl Runtime {
     /// process namespace.
     pub fn lose_sandbox(&mut self, now: Now, id: &SandboxId) {
         self.advance(now);
-        let shared = self.sandboxes.get(id).is_some_and(|s| {
-            s.request.namespaces.pid == NamespaceMode::Pod && s.state == SandboxState::Ready
-        });
+        let shared = self
+            .sandboxes
+            .get(id)
+            .is_some_and(|s| s.request.namespaces.pid == NamespaceMode::Pod && s.state == SandboxState::Ready);
         if shared {
             for container in self.sandboxes[id].containers.clone() {
                 self.end(now, &container, KILLED);
@@ -216,29 +202,16 @@ impl Runtime {
         request: ContainerRequest,
     ) -> Result<ContainerId, Refusal> {
         self.advance(now);
-        let sandbox = self
-            .sandboxes
-            .get(sandbox_id)
-            .ok_or_else(|| missing("sandbox", sandbox_id))?;
+        let sandbox = self.sandboxes.get(sandbox_id).ok_or_else(|| missing("sandbox", sandbox_id))?;
         if sandbox.state != SandboxState::Ready {
-            return Err(Refusal::new(
-                FailureClass::Other,
-                format!("sandbox container {sandbox_id} is not running"),
-            ));
+            return Err(Refusal::new(FailureClass::Other, format!("sandbox container {sandbox_id} is not running")));
         }
         if self.images.find(&request.image_ref).is_none() {
-            return Err(Refusal::new(
-                FailureClass::NotFound,
-                format!("image {:?} not found", request.image_ref),
-            ));
+            return Err(Refusal::new(FailureClass::NotFound, format!("image {:?} not found", request.image_ref)));
         }
         let key = format!(
             "{}_{}_{}_{}_{}",
-            request.name,
-            sandbox.request.name,
-            sandbox.request.namespace,
-            sandbox.request.uid,
-            request.attempt
+            request.name, sandbox.request.name, sandbox.request.namespace, sandbox.request.uid, request.attempt
         );
         let pod = sandbox.pod.clone();
         self.check_name("container", &key)?;
@@ -277,20 +250,11 @@ impl Runtime {
     /// When the container is missing or was started before, or its sandbox is not ready.
     pub fn start_container(&mut self, now: Now, id: &ContainerId) -> Result<(), Refusal> {
         self.advance(now);
-        let container = self
-            .containers
-            .get_mut(id)
-            .ok_or_else(|| missing("container", id))?;
+        let container = self.containers.get_mut(id).ok_or_else(|| missing("container", id))?;
         if container.state != ContainerState::Created {
-            return Err(Refusal::new(
-                FailureClass::Other,
-                format!("container is in state {:?}", container.state),
-            ));
+            return Err(Refusal::new(FailureClass::Other, format!("container is in state {:?}", container.state)));
         }
-        let ready = self
-            .sandboxes
-            .get(&container.sandbox)
-            .is_some_and(|s| s.state == SandboxState::Ready);
+        let ready = self.sandboxes.get(&container.sandbox).is_some_and(|s| s.state == SandboxState::Ready);
         if !ready {
             return Err(Refusal::new(
                 FailureClass::Other,
@@ -313,17 +277,9 @@ impl Runtime {
     ///
     /// # Errors
     /// When there is no such container.
-    pub fn stop_container(
-        &mut self,
-        now: Now,
-        id: &ContainerId,
-        grace: Duration,
-    ) -> Result<(), Refusal> {
+    pub fn stop_container(&mut self, now: Now, id: &ContainerId, grace: Duration) -> Result<(), Refusal> {
         self.advance(now);
-        let container = self
-            .containers
-            .get_mut(id)
-            .ok_or_else(|| missing("container", id))?;
+        let container = self.containers.get_mut(id).ok_or_else(|| missing("container", id))?;
         if container.state != ContainerState::Running {
             return Ok(());
         }
@@ -374,9 +330,7 @@ impl Runtime {
     /// True while the container's process lives.
     #[must_use]
     pub fn is_running(&self, id: &ContainerId) -> bool {
-        self.containers
-            .get(id)
-            .is_some_and(|c| c.state == ContainerState::Running)
+        self.containers.get(id).is_some_and(|c| c.state == ContainerState::Running)
     }
 
     /// All sandboxes by id.
@@ -393,18 +347,12 @@ impl Runtime {
 
     /// Sandboxes of a pod.
     pub fn sandboxes_of(&self, pod: &PodUid) -> impl Iterator<Item = &Sandbox> {
-        self.by_pod
-            .get(pod)
-            .into_iter()
-            .flatten()
-            .filter_map(|id| self.sandboxes.get(id))
+        self.by_pod.get(pod).into_iter().flatten().filter_map(|id| self.sandboxes.get(id))
     }
 
     /// Containers of a pod.
     pub fn containers_of(&self, pod: &PodUid) -> impl Iterator<Item = &Container> {
-        self.sandboxes_of(pod)
-            .flat_map(|s| s.containers.iter())
-            .filter_map(|id| self.containers.get(id))
+        self.sandboxes_of(pod).flat_map(|s| s.containers.iter()).filter_map(|id| self.containers.get(id))
     }
 
     /// Takes the events since the last call, oldest first.
@@ -431,10 +379,7 @@ impl Runtime {
         container.exit_code = code;
         container.finished = now.wall;
         container.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
-        for at in [container.ends_at.take(), container.kill_at.take()]
-            .into_iter()
-            .flatten()
-        {
+        for at in [container.ends_at.take(), container.kill_at.take()].into_iter().flatten() {
             self.due.remove(&(at, id.clone()));
         }
         self.container_event(now, id, ContainerChange::Stopped);
@@ -457,9 +402,7 @@ impl Runtime {
         self.names.get(key).map_or(Ok(()), |owner| {
             Err(Refusal::new(
                 FailureClass::Other,
-                format!(
-                    "failed to reserve {what} name {key:?}: name {key:?} is reserved for {owner:?}"
-                ),
+                format!("failed to reserve {what} name {key:?}: name {key:?} is reserved for {owner:?}"),
             ))
         })
     }
@@ -481,31 +424,20 @@ impl Runtime {
             return format!("{prefix}{:05}", self.counter);
         }
         let mut state = self.seed ^ self.counter.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (0..4)
-            .map(|_| format!("{:016x}", splitmix(&mut state)))
-            .collect()
+        (0..4).map(|_| format!("{:016x}", splitmix(&mut state))).collect()
     }
 
     fn sandbox_event(&mut self, now: Now, id: &SandboxId, change: ContainerChange) {
         if let Some(sandbox) = self.sandboxes.get(id) {
-            let event = RuntimeEvent {
-                pod: sandbox.pod.clone(),
-                id: ContainerId::from(id.as_str()),
-                change,
-                at: now.wall,
-            };
+            let event =
+                RuntimeEvent { pod: sandbox.pod.clone(), id: ContainerId::from(id.as_str()), change, at: now.wall };
             self.push_event(event);
         }
     }
 
     fn container_event(&mut self, now: Now, id: &ContainerId, change: ContainerChange) {
         if let Some(container) = self.containers.get(id) {
-            let event = RuntimeEvent {
-                pod: container.pod.clone(),
-                id: id.clone(),
-                change,
-                at: now.wall,
-            };
+            let event = RuntimeEvent { pod: container.pod.clone(), id: id.clone(), change, at: now.wall };
             self.push_event(event);
         }
     }
@@ -528,10 +460,7 @@ pub fn splitmix(state: &mut u64) -> u64 {
 }
 
 fn missing(what: &str, id: &impl std::fmt::Display) -> Refusal {
-    Refusal::new(
-        FailureClass::NotFound,
-        format!("an error occurred when try to find {what} {id}: not found"),
-    )
+    Refusal::new(FailureClass::NotFound, format!("an error occurred when try to find {what} {id}: not found"))
 }
 
 #[cfg(test)]

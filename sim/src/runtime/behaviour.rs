@@ -107,10 +107,7 @@ fn statement(words: &[&str], run: &mut Duration, term: &mut Term) -> Option<End>
         ("exit", [code]) => code.parse().ok().map(End::Exits),
         ("exit", []) => Some(End::Exits(0)),
         ("trap", [action, signals @ ..]) => {
-            if signals
-                .iter()
-                .any(|s| matches!(*s, "TERM" | "SIGTERM" | "15"))
-            {
+            if signals.iter().any(|s| matches!(*s, "TERM" | "SIGTERM" | "15")) {
                 *term = trapped(action);
             }
             Some(End::Goes(0))
@@ -128,10 +125,7 @@ fn trapped(action: &str) -> Term {
 }
 
 fn is_shell(word: &str) -> bool {
-    matches!(
-        word.rsplit('/').next(),
-        Some("sh" | "bash" | "ash" | "busybox")
-    )
+    matches!(word.rsplit('/').next(), Some("sh" | "bash" | "ash" | "busybox"))
 }
 
 fn parse_sleep(text: &str) -> Option<Duration> {
@@ -199,11 +193,7 @@ mod tests {
         let words: Vec<String> = command.iter().map(|w| (*w).to_owned()).collect();
         let behaviour = Behaviour::of(&words, &[]);
         assert_eq!(
-            (
-                behaviour.runs_for.map(|d| d.as_secs()),
-                behaviour.exit_code,
-                behaviour.on_term(143)
-            ),
+            (behaviour.runs_for.map(|d| d.as_secs()), behaviour.exit_code, behaviour.on_term(143)),
             expect,
             "{command:?}"
         );
@@ -221,22 +211,13 @@ mod tests {
         check(&["sh", "-c", "sleep 4; exit 7"], (Some(4), 7, Some(143)));
         check(&["sh", "-c", "sleep 1 && sleep 2"], (Some(3), 0, Some(143)));
         check(&["nginx"], (None, 0, Some(143)));
-        check(
-            &["sh", "-c", "while :; do sleep 1; done"],
-            (None, 0, Some(143)),
-        );
+        check(&["sh", "-c", "while :; do sleep 1; done"], (None, 0, Some(143)));
     }
 
     #[test]
     fn traps_say_what_becomes_of_sigterm() {
         check(&["sh", "-c", "trap '' TERM; sleep 9"], (Some(9), 0, None));
-        check(
-            &["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"],
-            (None, 0, Some(0)),
-        );
-        check(
-            &["sh", "-c", "trap 'exit 0' INT; sleep 9"],
-            (Some(9), 0, Some(143)),
-        );
+        check(&["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"], (None, 0, Some(0)));
+        check(&["sh", "-c", "trap 'exit 0' INT; sleep 9"], (Some(9), 0, Some(143)));
     }
 }

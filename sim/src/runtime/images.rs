@@ -30,9 +30,7 @@ impl Images {
     /// The image with this name or id.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Image> {
-        self.here
-            .get(name)
-            .or_else(|| self.by_id.get(name).and_then(|n| self.here.get(n)))
+        self.here.get(name).or_else(|| self.by_id.get(name).and_then(|n| self.here.get(n)))
     }
 
     /// All images by name.
@@ -59,22 +57,12 @@ impl Images {
         if let Some(image) = self.here.get(name) {
             return image.id.clone();
         }
-        let mut state = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let digits: String = (0..4)
-            .map(|_| format!("{:016x}", splitmix(&mut state)))
-            .collect();
+        let mut state =
+            name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        let digits: String = (0..4).map(|_| format!("{:016x}", splitmix(&mut state))).collect();
         let id: Arc<str> = Arc::from(format!("sha256:{digits}"));
         self.by_id.insert(id.clone(), name.to_owned());
-        self.here.insert(
-            name.to_owned(),
-            Image {
-                id: id.clone(),
-                name: name.to_owned(),
-                size: 4_000_000,
-            },
-        );
+        self.here.insert(name.to_owned(), Image { id: id.clone(), name: name.to_owned(), size: 4_000_000 });
         id
     }
 

@@ -72,8 +72,7 @@ impl Sandbox {
     /// Its address as text; empty when it has none.
     #[must_use]
     pub fn ip(&self) -> String {
-        self.address
-            .map_or_else(String::new, |n| format!("10.88.{}.{}", n >> 8, n & 0xff))
+        self.address.map_or_else(String::new, |n| format!("10.88.{}.{}", n >> 8, n & 0xff))
     }
 }
 
@@ -136,9 +135,6 @@ impl Refusal {
     /// A refusal with this text.
     #[must_use]
     pub fn new(class: FailureClass, message: impl Into<String>) -> Self {
-        Self {
-            class,
-            message: message.into(),
-        }
+        Self { class, message: message.into() }
     }
 }

@@ -4,10 +4,7 @@ use super::*;
 use components::edge::cri::Namespaces;
 
 fn at(seconds: u64) -> Now {
-    Now {
-        mono: Mono(seconds * 1_000_000_000),
-        wall: Wall(seconds as i64 * 1_000_000_000),
-    }
+    Now { mono: Mono(seconds * 1_000_000_000), wall: Wall(seconds as i64 * 1_000_000_000) }
 }
 
 fn sandbox(uid: &str, attempt: u32) -> SandboxRequest {
@@ -34,9 +31,7 @@ fn started(command: &[&str]) -> (Runtime, SandboxId, ContainerId) {
     let mut runtime = Runtime::new(1, false);
     runtime.images.add("busybox:1");
     let sandbox = runtime.run_sandbox(at(0), sandbox("u", 0)).unwrap();
-    let id = runtime
-        .create_container(at(0), &sandbox, container(command, 0))
-        .unwrap();
+    let id = runtime.create_container(at(0), &sandbox, container(command, 0)).unwrap();
     runtime.start_container(at(0), &id).unwrap();
     (runtime, sandbox, id)
 }
@@ -45,10 +40,7 @@ fn started(command: &[&str]) -> (Runtime, SandboxId, ContainerId) {
 fn check_exit(runtime: &Runtime, id: &ContainerId, code: i32, finished: u64) {
     let container = &runtime.containers()[id];
     assert_eq!(container.state, ContainerState::Exited);
-    assert_eq!(
-        (container.exit_code, container.finished),
-        (code, at(finished).wall)
-    );
+    assert_eq!((container.exit_code, container.finished), (code, at(finished).wall));
 }
 
 #[test]
@@ -65,23 +57,15 @@ fn a_process_ends_when_its_time_has_come() {
 #[test]
 fn term_ends_it_at_once_and_a_deaf_one_is_killed_after_its_grace() {
     let (mut runtime, _, id) = started(&["serve"]);
-    runtime
-        .stop_container(at(1), &id, Duration::from_secs(30))
-        .unwrap();
+    runtime.stop_container(at(1), &id, Duration::from_secs(30)).unwrap();
     check_exit(&runtime, &id, 143, 1);
 
     let (mut runtime, _, id) = started(&["sh", "-c", "trap '' TERM; sleep 999"]);
-    runtime
-        .stop_container(at(1), &id, Duration::from_secs(30))
-        .unwrap();
+    runtime.stop_container(at(1), &id, Duration::from_secs(30)).unwrap();
     assert_eq!(runtime.next_due(), Some(at(31).mono));
     // A second stop may shorten the grace, never lengthen it.
-    runtime
-        .stop_container(at(2), &id, Duration::from_secs(60))
-        .unwrap();
-    runtime
-        .stop_container(at(3), &id, Duration::from_secs(2))
-        .unwrap();
+    runtime.stop_container(at(2), &id, Duration::from_secs(60)).unwrap();
+    runtime.stop_container(at(3), &id, Duration::from_secs(2)).unwrap();
     assert_eq!(runtime.next_due(), Some(at(5).mono));
     runtime.advance(at(5));
     check_exit(&runtime, &id, 137, 5);
@@ -94,9 +78,7 @@ fn a_name_is_reserved_until_its_owner_is_removed() {
     let again = runtime.create_container(at(1), &sandbox_id, container(&["serve"], 0));
     assert!(again.unwrap_err().message.contains("is reserved for"));
     runtime.remove_container(at(1), &id).unwrap();
-    runtime
-        .create_container(at(1), &sandbox_id, container(&["serve"], 0))
-        .unwrap();
+    runtime.create_container(at(1), &sandbox_id, container(&["serve"], 0)).unwrap();
     assert!(runtime.run_sandbox(at(1), sandbox("u", 0)).is_err());
     assert!(runtime.run_sandbox(at(1), sandbox("u", 1)).is_ok());
 }
@@ -112,32 +94,16 @@ fn stopping_a_sandbox_kills_what_is_in_it_and_frees_its_address() {
     assert!(refused.unwrap_err().message.contains("is not running"));
     runtime.remove_sandbox(at(3), &sandbox_id).unwrap();
     assert!(runtime.containers().is_empty());
-    assert_eq!(
-        runtime
-            .remove_sandbox(at(3), &sandbox_id)
-            .unwrap_err()
-            .class,
-        FailureClass::NotFound
-    );
+    assert_eq!(runtime.remove_sandbox(at(3), &sandbox_id).unwrap_err().class, FailureClass::NotFound);
 }
 
 #[test]
 fn a_lost_sandbox_takes_only_containers_of_its_process_namespace_along() {
     let (mut runtime, sandbox_id, id) = started(&["serve"]);
-    runtime
-        .sandboxes
-        .get_mut(&sandbox_id)
-        .unwrap()
-        .request
-        .namespaces = Namespaces {
-        pid: NamespaceMode::Container,
-        ..Namespaces::default()
-    };
+    runtime.sandboxes.get_mut(&sandbox_id).unwrap().request.namespaces =
+        Namespaces { pid: NamespaceMode::Container, ..Namespaces::default() };
     runtime.lose_sandbox(at(1), &sandbox_id);
-    assert_eq!(
-        runtime.sandboxes()[&sandbox_id].state,
-        SandboxState::NotReady
-    );
+    assert_eq!(runtime.sandboxes()[&sandbox_id].state, SandboxState::NotReady);
     assert!(runtime.is_running(&id));
 }
 
@@ -146,11 +112,7 @@ fn events_come_in_order() {
     let (mut runtime, sandbox_id, _) = started(&["true"]);
     runtime.advance(at(0));
     runtime.remove_sandbox(at(1), &sandbox_id).unwrap();
-    let seen: Vec<_> = runtime
-        .take_events()
-        .into_iter()
-        .map(|e| (e.id.to_string(), e.change))
-        .collect();
+    let seen: Vec<_> = runtime.take_events().into_iter().map(|e| (e.id.to_string(), e.change)).collect();
     let expect = [
         ("s00001", ContainerChange::Created),
         ("s00001", ContainerChange::Started),
@@ -161,10 +123,7 @@ fn events_come_in_order() {
         ("c00002", ContainerChange::Deleted),
         ("s00001", ContainerChange::Deleted),
     ];
-    assert_eq!(
-        seen,
-        expect.map(|(id, change)| (id.to_owned(), change)).to_vec()
-    );
+    assert_eq!(seen, expect.map(|(id, change)| (id.to_owned(), change)).to_vec());
 }
 
 #[test]
