@@ -292,8 +292,8 @@ pub enum Step {
     StopSandbox(SandboxId),
     /// `RemoveSandbox`.
     RemoveSandbox(SandboxId),
-    /// `CleanPod`.
-    CleanPod,
+    /// `CleanPod`; true when everything goes, logs too.
+    CleanPod(bool),
     /// `FindImage` for a container index.
     FindImage(u16),
     /// `PullImage` for a container index.
@@ -335,18 +335,20 @@ pub struct ContainerRun {
     pub index: u16,
     /// Restart back-off.
     pub backoff: Backoff,
+    /// The ended instance whose restart the back-off has let through.
+    pub cleared: Option<ContainerId>,
     /// Image pull back-off.
     pub pull_backoff: Backoff,
     /// Last pull error, for the back-off message.
     pub pull_error: String,
+    /// Do nothing for this container before that, after an error that is no back-off.
+    pub retry_at: Option<Mono>,
     /// Why it waits: (reason, message).
     pub waiting: Option<(&'static str, String)>,
     /// Restart count of the attempt being made.
     pub attempt: u32,
     /// Image of the attempt being made, as found.
     pub image: Option<crate::edge::cri::FoundImage>,
-    /// The image was pulled for this attempt and only has to be found again.
-    pub pulled: bool,
     /// How far the attempt being made has come.
     pub progress: Progress,
 }
@@ -357,6 +359,10 @@ pub enum Progress {
     /// Nothing is being made.
     #[default]
     Idle,
+    /// The image is not here and must be pulled.
+    ImageMissing,
+    /// The image was pulled and has to be found.
+    ImagePulled,
     /// The image is here (`ContainerRun::image`).
     ImageReady,
     /// The container exists and is to be started.

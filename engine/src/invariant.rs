@@ -6,6 +6,13 @@ use bevy_ecs::prelude::Resource;
 #[derive(Resource, Default, Debug)]
 pub struct InvariantCount(pub u64);
 
+/// Notes a broken invariant: logged and counted; stops the process in builds with the feature `strict`.
+pub fn report_broken(count: &mut InvariantCount, message: std::fmt::Arguments<'_>) {
+    count.0 += 1;
+    tracing::error!("invariant broken: {message}");
+    assert!(!cfg!(feature = "strict"), "invariant broken: {message}");
+}
+
 /// Checks what must always hold: `invariant!(count, condition, "message", args…)`, with `count` a
 /// `&mut InvariantCount`. Evaluates to the condition, so that the caller can take the safe way out.
 #[macro_export]
@@ -13,12 +20,7 @@ macro_rules! invariant {
     ($count:expr, $condition:expr, $($message:tt)+) => {{
         let holds = $condition;
         if !holds {
-            let count: &mut $crate::InvariantCount = $count;
-            count.0 += 1;
-            ::tracing::error!("invariant broken: {}", format_args!($($message)+));
-            if cfg!(test) || cfg!(feature = "strict") {
-                panic!("invariant broken: {}", format_args!($($message)+));
-            }
+            $crate::report_broken($count, format_args!($($message)+));
         }
         holds
     }};

@@ -11,7 +11,7 @@ mod timers;
 mod touched;
 
 pub use inbox::{Arrived, Inbox};
-pub use invariant::InvariantCount;
+pub use invariant::{InvariantCount, report_broken};
 pub use outbox::{NewWork, Outbox, Owner};
 pub use phase::{Phase, Tick};
 pub use timers::{Timer, TimerKind, Timers};

@@ -1,3 +1,26 @@
 //! Decision domains of the kubelet, one module each; shared helpers are `pods`.
 
+#[cfg(test)]
+mod fixtures;
+pub mod health;
+pub mod journal;
+pub mod lifecycle;
+pub mod pleg;
 pub mod pods;
+pub mod report;
+pub mod runtime;
+pub mod status;
+
+use engine::Engine;
+
+/// Adds every domain. What they share is made first.
+pub fn plugin(engine: &mut Engine) {
+    pods::plugin(engine);
+    journal::plugin(engine);
+    health::plugin(engine);
+    pleg::plugin(engine);
+    lifecycle::plugin(engine);
+    runtime::plugin(engine);
+    status::plugin(engine);
+    report::plugin(engine);
+}

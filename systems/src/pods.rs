@@ -11,6 +11,12 @@ use components::world::{
 };
 use std::sync::Arc;
 
+/// Makes the resources that all domains share.
+pub fn plugin(engine: &mut engine::Engine) {
+    engine.world_mut().init_resource::<PodIndex>();
+    engine.world_mut().init_resource::<components::world::SourceStates>();
+}
+
 /// Spawns a pod for `spec`, or gives the spec to the entity that stands for the same uid in the runtime.
 pub fn spawn_pod(world: &mut World, spec: &Arc<PodSpec>, now: Now) -> Entity {
     let known = world.resource::<PodIndex>().by_uid.get(&spec.uid).copied();

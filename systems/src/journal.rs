@@ -1,0 +1,76 @@
+//! Durable records that could not be written: kept, and offered again with back-off until they are.
+//!
+//! Writes [`JournalBacklog`]. While it is not empty nothing new is started: what a start relies on is not durable.
+
+use bevy_ecs::prelude::*;
+use components::edge::store::StoreIngress;
+use components::world::{Finished, JournalBacklog, PodIndex};
+use engine::{Clock, Engine, Inbox, Outbox, Owner, Phase, Recovered, TimerKind, Timers, Touched};
+use std::time::Duration;
+
+/// Longest wait between two tries.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Systems of this domain.
+#[derive(SystemSet, Debug, Clone, PartialEq, Eq, Hash)]
+pub struct JournalSystems;
+
+/// Adds the domain to the engine.
+pub fn plugin(engine: &mut Engine) {
+    let recovered = engine.world().resource::<Recovered>().0.clone();
+    let world = engine.world_mut();
+    world.init_resource::<JournalBacklog>();
+    world.insert_resource(finished(&recovered));
+    engine.add_systems(Phase::Emit, offer_again.in_set(JournalSystems));
+}
+
+/// The pods that earlier runs saw finished.
+fn finished(records: &[components::edge::store::Record]) -> Finished {
+    use components::edge::store::Record;
+    let mut out = Finished::default();
+    for record in records {
+        match record {
+            Record::PodFinished { uid, succeeded } => {
+                out.0.insert(uid.clone(), *succeeded);
+            }
+            Record::PodForgotten { uid } => {
+                out.0.remove(uid);
+            }
+            Record::PodAdmitted { .. } => {}
+        }
+    }
+    out
+}
+
+fn offer_again(
+    clock: Res<Clock>,
+    inbox: Res<Inbox>,
+    index: Res<PodIndex>,
+    mut backlog: ResMut<JournalBacklog>,
+    mut outbox: ResMut<Outbox>,
+    mut timers: ResMut<Timers>,
+    mut touched: ResMut<Touched>,
+) {
+    for fact in &inbox.store {
+        let StoreIngress::CommitFailed { records, message } = fact;
+        if backlog.failures == 0 {
+            tracing::error!(error = %message, "Durable records could not be written; nothing new is started until they are");
+        }
+        backlog.records.extend(records.iter().cloned());
+        backlog.failures = backlog.failures.saturating_add(1);
+        let wait = Duration::from_secs(1 << backlog.failures.min(5)).min(LONGEST_WAIT);
+        timers.arm(TimerKind::Journal, Owner::Node, clock.now.mono.after(wait));
+    }
+    if timers.node_due(TimerKind::Journal) && inbox.store.is_empty() {
+        // Offered once; a failure brings them back, silence means they are durable.
+        for record in std::mem::take(&mut backlog.records) {
+            outbox.record(record);
+        }
+        for pod in index.by_uid.values() {
+            touched.add(*pod);
+            timers.arm_no_later(TimerKind::Pod, Owner::Pod(*pod), clock.now.mono.after(Duration::from_secs(1)));
+        }
+    } else if backlog.records.is_empty() {
+        backlog.failures = 0;
+    }
+}

@@ -1,0 +1,266 @@
+//! Pod life on this node: one stage machine, one transition table.
+//!
+//! Reads what is desired, observed and under way; writes [`Lifecycle`], [`Draining`] and, through `pods`, the end of
+//! an entity. Pods of the same full name take turns: the next one waits until the one before is gone.
+
+mod table;
+
+use crate::pods;
+use bevy_ecs::prelude::*;
+use components::edge::control::ControlIngress;
+use components::edge::cri::{ContainerState, PodInspection, SandboxState};
+use components::edge::store::Record;
+use components::time::Mono;
+use components::world::{
+    Desired, Draining, EndCause, Ending, Finished, Flow, JournalBacklog, Lifecycle, Observed, Pleg, PodIndex, PodKey,
+    Reported, SourceStates, Stage,
+};
+use engine::{Clock, Engine, Inbox, InvariantCount, Outbox, Owner, Phase, TimerKind, Timers, Touched};
+
+/// Grace period of a pod that only the runtime knows (contract 3.10).
+const ORPHAN_GRACE: u32 = 1;
+
+/// Systems of this domain.
+#[derive(SystemSet, Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LifecycleSystems;
+
+/// Adds the domain to the engine.
+pub fn plugin(engine: &mut Engine) {
+    engine.world_mut().init_resource::<Draining>();
+    engine.add_systems(
+        Phase::Plan,
+        (take_drain, touch_when_sources_are_read, advance_stages).chain_ignore_deferred().in_set(LifecycleSystems),
+    );
+    engine.add_systems(Phase::Reclaim, bury_pods.in_set(LifecycleSystems));
+}
+
+fn take_drain(inbox: Res<Inbox>, index: Res<PodIndex>, mut draining: ResMut<Draining>, mut touched: ResMut<Touched>) {
+    for ControlIngress::DrainRequested { grace_seconds } in &inbox.control {
+        let bound = match (draining.requested.flatten(), grace_seconds) {
+            (Some(a), Some(b)) => Some(a.min(*b)),
+            (a, b) => a.or(*b),
+        };
+        draining.requested = Some(bound);
+        index.by_uid.values().for_each(|pod| touched.add(*pod));
+    }
+}
+
+/// Orphans may be ended once every source was read: look at everything when that happens.
+fn touch_when_sources_are_read(
+    sources: Res<SourceStates>,
+    index: Res<PodIndex>,
+    mut touched: ResMut<Touched>,
+    mut known: Local<bool>,
+) {
+    if !*known && sources.all_read() {
+        *known = true;
+        index.by_uid.values().for_each(|pod| touched.add(*pod));
+    }
+}
+
+/// What a pod's stage is decided from.
+struct Facts<'a> {
+    desired: &'a Desired,
+    stage: Stage,
+    observed: &'a Observed,
+    flow: &'a Flow,
+    finished: Option<bool>,
+    first_of_name: bool,
+    names_known: bool,
+    all_sources_read: bool,
+    drain: Option<Option<u32>>,
+    backlog: bool,
+}
+
+/// What is to become of a pod.
+#[derive(Debug, PartialEq, Eq)]
+enum Move {
+    Stay,
+    To(Stage, &'static str),
+    End(EndCause, u32, &'static str),
+}
+
+fn advance_stages(
+    clock: Res<Clock>,
+    touched: Res<Touched>,
+    index: Res<PodIndex>,
+    pleg: Res<Pleg>,
+    sources: Res<SourceStates>,
+    draining: Res<Draining>,
+    finished: Res<Finished>,
+    backlog: Res<JournalBacklog>,
+    mut pods: Query<(&PodKey, &Desired, &Observed, &Flow, &Reported, &mut Lifecycle)>,
+    mut outbox: ResMut<Outbox>,
+    mut timers: ResMut<Timers>,
+    mut broken: ResMut<InvariantCount>,
+) {
+    for pod in touched.iter() {
+        let Ok((key, desired, observed, flow, reported, mut life)) = pods.get_mut(pod) else { continue };
+        let first_of_name = desired
+            .spec
+            .as_ref()
+            .is_none_or(|spec| index.by_full_name.get(&spec.full_name()).and_then(|pods| pods.first()) == Some(&pod));
+        let facts = Facts {
+            desired,
+            stage: life.stage,
+            observed,
+            flow,
+            finished: reported.terminal.or_else(|| finished.0.get(&key.uid).copied()),
+            first_of_name,
+            names_known: pleg.relisted.is_some() && pleg.unnamed.is_empty(),
+            all_sources_read: sources.all_read(),
+            drain: draining.requested,
+            backlog: !backlog.records.is_empty(),
+        };
+        let decision = decide(&facts);
+        if let Move::To(Stage::Syncing, _) = decision
+            && let Some(spec) = &desired.spec
+        {
+            outbox.record(admitted(spec));
+        }
+        if apply(&mut life, decision, &clock, &mut broken) {
+            timers.arm(TimerKind::Pod, Owner::Pod(pod), clock.now.mono);
+        }
+    }
+}
+
+fn admitted(spec: &components::spec::PodSpec) -> Record {
+    let sum = |f: fn(&components::spec::Resources) -> Option<i64>| {
+        spec.containers.iter().filter_map(|c| f(&c.resources.requests)).sum()
+    };
+    Record::PodAdmitted {
+        uid: spec.uid.clone(),
+        name: format!("{}/{}", spec.namespace, spec.name),
+        cpu_milli: sum(|r| r.cpu_milli),
+        memory_bytes: sum(|r| r.memory_bytes),
+    }
+}
+
+/// Carries a decision out on the component; true when the stage or the ending changed.
+fn apply(life: &mut Lifecycle, decision: Move, clock: &Clock, broken: &mut InvariantCount) -> bool {
+    match decision {
+        Move::Stay => false,
+        Move::To(to, reason) => table::pass(life, to, reason, clock.now, broken),
+        Move::End(cause, grace_seconds, reason) => {
+            if let Some(ending) = &mut life.ending {
+                // A second wish to end can only shorten the grace period.
+                if grace_seconds >= ending.grace_seconds {
+                    return false;
+                }
+                ending.grace_seconds = grace_seconds;
+                return true;
+            }
+            life.ending = Some(Ending { cause, grace_seconds, began: clock.now.mono });
+            table::pass(life, Stage::Terminating, reason, clock.now, broken)
+        }
+    }
+}
+
+fn decide(facts: &Facts<'_>) -> Move {
+    match facts.stage {
+        Stage::Queued => from_queued(facts),
+        Stage::Syncing => wish_to_end(facts).unwrap_or(Move::Stay),
+        Stage::Terminating => from_terminating(facts),
+        Stage::Terminated => {
+            let clean = if dropped(facts) { facts.flow.buried } else { facts.flow.cleaned };
+            if clean && facts.flow.in_flight.is_empty() {
+                Move::To(Stage::Done, "its remains are removed")
+            } else {
+                Move::Stay
+            }
+        }
+        Stage::Done => {
+            if dropped(facts) && !facts.flow.buried {
+                Move::To(Stage::Terminated, "its source dropped it after it had finished")
+            } else {
+                Move::Stay
+            }
+        }
+    }
+}
+
+/// True when nothing of the pod is to be kept.
+fn dropped(facts: &Facts<'_>) -> bool {
+    facts.desired.removed || facts.desired.spec.is_none() || facts.drain.is_some()
+}
+
+/// Whether something wants the pod to end, with the grace period it then has.
+fn wish_to_end(facts: &Facts<'_>) -> Option<Move> {
+    let Some(spec) = &facts.desired.spec else {
+        let orphaned = facts.all_sources_read || facts.drain.is_some();
+        return orphaned.then_some(Move::End(EndCause::Orphaned, ORPHAN_GRACE, "only the runtime knows it"));
+    };
+    if facts.desired.removed {
+        return Some(Move::End(EndCause::Removed, spec.grace_seconds, "no source has it any more"));
+    }
+    if let Some(bound) = facts.drain {
+        let grace = bound.map_or(spec.grace_seconds, |b| b.min(spec.grace_seconds));
+        return Some(Move::End(EndCause::Drained, grace, "the node is drained"));
+    }
+    facts.finished.map(|_| Move::End(EndCause::Finished, spec.grace_seconds, "its containers ended for good"))
+}
+
+fn from_queued(facts: &Facts<'_>) -> Move {
+    if let Some(end) = wish_to_end(facts) {
+        return end;
+    }
+    // Not before the runtime was looked at: what runs under this name must be known first.
+    let ready = facts.desired.spec.is_some()
+        && facts.names_known
+        && facts.first_of_name
+        && facts.observed.inspection.is_some()
+        && !facts.backlog;
+    if ready { Move::To(Stage::Syncing, "it is its turn") } else { Move::Stay }
+}
+
+fn from_terminating(facts: &Facts<'_>) -> Move {
+    let stopped =
+        facts.flow.in_flight.is_empty() && facts.observed.settled().is_some_and(|seen| all_stopped(seen, facts.flow));
+    if stopped {
+        return Move::To(Stage::Terminated, "nothing of it runs");
+    }
+    // A drain can shorten the grace period of a pod that already ends.
+    match wish_to_end(facts) {
+        Some(Move::End(cause, grace, reason)) => Move::End(cause, grace, reason),
+        _ => Move::Stay,
+    }
+}
+
+/// True when no container of the pod can be running and each of its sandboxes was stopped.
+fn all_stopped(seen: &PodInspection, flow: &Flow) -> bool {
+    let containers =
+        seen.containers.iter().all(|c| matches!(c.state, ContainerState::Exited | ContainerState::Created));
+    let sandboxes =
+        seen.sandboxes.iter().all(|s| s.state == SandboxState::NotReady && flow.stopped_sandboxes.contains(&s.id));
+    containers && sandboxes
+}
+
+fn bury_pods(world: &mut World) {
+    let now = world.resource::<Clock>().now;
+    let touched: Vec<Entity> = world.resource::<Touched>().iter().collect();
+    for pod in touched {
+        let done = world.get::<Lifecycle>(pod).is_some_and(|l| l.stage == Stage::Done);
+        let Some(desired) = world.get::<Desired>(pod).filter(|_| done) else { continue };
+        let keep = desired.spec.is_some() && !desired.removed;
+        let successor = desired.successor.clone();
+        let dropped = world.get::<Flow>(pod).is_some_and(|f| f.buried);
+        if keep || !dropped {
+            continue;
+        }
+        let Some(key) = world.get::<PodKey>(pod).cloned() else { continue };
+        let next = pods::bury(world, pod);
+        world.resource_mut::<Finished>().0.remove(&key.uid);
+        world.resource_mut::<Outbox>().record(Record::PodForgotten { uid: key.uid });
+        wake(world, next, now.mono);
+        if let Some(spec) = successor {
+            let heir = pods::spawn_pod(world, &spec, now);
+            wake(world, Some(heir), now.mono);
+        }
+    }
+}
+
+fn wake(world: &mut World, pod: Option<Entity>, at: Mono) {
+    if let Some(pod) = pod {
+        world.resource_mut::<Timers>().arm(TimerKind::Pod, Owner::Pod(pod), at);
+    }
+}

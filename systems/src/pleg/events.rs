@@ -1,0 +1,127 @@
+//! The runtime's event stream: opened where the runtime has one, opened again with back-off when it ends.
+//!
+//! An event is a hint to inspect the pod, never a state by itself: events can be late, doubled or out of order.
+
+use super::RELIST;
+use bevy_ecs::prelude::*;
+use components::edge::cri::{ContainerChange, ContainerState, CriEffect, CriIngress, PodInspection, SandboxState};
+use components::edge::{Effect, FailureClass, Lane, Outcome, Why};
+use components::node::NodeConfig;
+use components::world::{InspectRequests, Observed, Pleg, PodIndex};
+use engine::{Clock, Inbox, NewWork, Outbox, Owner, TimerKind, Timers, Touched};
+use std::time::Duration;
+
+/// Longest wait between two attempts to open the stream.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+pub(super) fn take_stream_state(
+    clock: Res<Clock>,
+    inbox: Res<Inbox>,
+    mut pleg: ResMut<Pleg>,
+    mut timers: ResMut<Timers>,
+) {
+    for fact in &inbox.cri {
+        match fact {
+            CriIngress::EventsOpened => {
+                pleg.events_open = true;
+                pleg.event_attempts = 0;
+                // What happened before the stream opened is caught by one relist now.
+                timers.arm(TimerKind::Relist, Owner::Node, clock.now.mono);
+            }
+            CriIngress::EventsClosed { unsupported, message } => {
+                tracing::debug!(error = %message, unsupported, "Event stream closed");
+                closed(&mut pleg, &mut timers, &clock, *unsupported);
+            }
+            CriIngress::ContainerChanged { .. } => {}
+        }
+    }
+    let Some(opening) = pleg.opening else { return };
+    for arrived in inbox.completions.iter().filter(|a| a.ticket == opening) {
+        pleg.opening = None;
+        match &arrived.outcome {
+            Outcome::Done(_) => {}
+            Outcome::Failed(failure) => {
+                closed(&mut pleg, &mut timers, &clock, failure.class == FailureClass::Unimplemented);
+            }
+            Outcome::TimedOut | Outcome::Cancelled => closed(&mut pleg, &mut timers, &clock, false),
+        }
+    }
+}
+
+fn closed(pleg: &mut Pleg, timers: &mut Timers, clock: &Clock, unsupported: bool) {
+    pleg.events_open = false;
+    pleg.events_unsupported = unsupported;
+    timers.arm_no_later(TimerKind::Relist, Owner::Node, clock.now.mono.after(RELIST));
+    // A runtime without the call is asked again at the longest wait: it may be upgraded under us.
+    let wait = if unsupported { LONGEST_WAIT } else { wait(pleg.event_attempts) };
+    pleg.event_attempts = pleg.event_attempts.saturating_add(1);
+    timers.arm(TimerKind::Events, Owner::Node, clock.now.mono.after(wait));
+}
+
+fn wait(attempts: u32) -> Duration {
+    Duration::from_secs(1 << attempts.min(5)).min(LONGEST_WAIT)
+}
+
+pub(super) fn take_events(
+    clock: Res<Clock>,
+    inbox: Res<Inbox>,
+    index: Res<PodIndex>,
+    pods: Query<&Observed>,
+    mut pleg: ResMut<Pleg>,
+    mut timers: ResMut<Timers>,
+    mut requests: ResMut<InspectRequests>,
+    mut touched: ResMut<Touched>,
+) {
+    for fact in &inbox.cri {
+        let CriIngress::ContainerChanged { pod, id, change } = fact else { continue };
+        if pleg.events_open {
+            pleg.relisted = pleg.relisted.map(|_| clock.now.mono);
+        }
+        let Some(&entity) = index.by_uid.get(pod) else {
+            // A pod that nobody knows yet: the relist tells.
+            timers.arm_no_later(TimerKind::Relist, Owner::Node, clock.now.mono.after(RELIST));
+            continue;
+        };
+        let Ok(observed) = pods.get(entity) else { continue };
+        if observed.settled().is_none_or(|seen| is_news(seen, id.as_str(), *change)) {
+            requests.pods.entry(entity).or_insert(false);
+            touched.add(entity);
+        }
+    }
+}
+
+/// False when the inspection already shows what the event says. `Created` is never news: whoever made the container
+/// knows, and a foreign one shows in the next relist.
+fn is_news(seen: &PodInspection, id: &str, change: ContainerChange) -> bool {
+    let container = seen.containers.iter().find(|c| c.id.as_str() == id).map(|c| c.state);
+    let sandbox = seen.sandboxes.iter().find(|s| s.id.as_str() == id).map(|s| s.state);
+    match change {
+        ContainerChange::Created => false,
+        ContainerChange::Started => {
+            !matches!(container, Some(ContainerState::Running | ContainerState::Exited)) && sandbox.is_none()
+        }
+        ContainerChange::Stopped => match sandbox {
+            Some(state) => state == SandboxState::Ready,
+            None => container.is_some_and(|state| state != ContainerState::Exited),
+        },
+        ContainerChange::Deleted => container.is_some() || sandbox.is_some(),
+    }
+}
+
+pub(super) fn open_stream(
+    config: Res<NodeConfig>,
+    timers: Res<Timers>,
+    mut pleg: ResMut<Pleg>,
+    mut outbox: ResMut<Outbox>,
+) {
+    if timers.node_due(TimerKind::Events) && !pleg.events_open && pleg.opening.is_none() {
+        pleg.opening = Some(outbox.emit(NewWork {
+            owner: Owner::Node,
+            lane: Lane::Free,
+            chained: false,
+            timeout: config.runtime_timeout,
+            why: Why { system: "pleg", rule: "events make the relist a safety net" },
+            effect: Effect::Cri(CriEffect::WatchEvents),
+        }));
+    }
+}

@@ -1,0 +1,104 @@
+//! Relists: asks for the whole list, compares it with the last, marks the pods that changed.
+
+use super::{RELIST, RELIST_WITH_EVENTS, diff};
+use crate::pods;
+use bevy_ecs::prelude::*;
+use components::edge::cri::{CriAnswer, CriEffect, RuntimeList};
+use components::edge::{Answer, Effect, Lane, Outcome, Why};
+use components::node::NodeConfig;
+use components::world::{InspectRequests, Observed, Pleg, PodIndex, RuntimeIndex};
+use engine::{Clock, Inbox, NewWork, Outbox, Owner, TimerKind, Timers, Touched};
+
+pub(super) fn take_relist(world: &mut World) {
+    let Some(asked) = world.resource::<Pleg>().relisting else { return };
+    let outcome = world.resource::<Inbox>().completions.iter().find(|a| a.ticket == asked).map(|a| a.outcome.clone());
+    let Some(outcome) = outcome else { return };
+    let now = world.resource::<Clock>().now;
+    let mut pleg = world.resource_mut::<Pleg>();
+    pleg.relisting = None;
+    let period = if pleg.events_open { RELIST_WITH_EVENTS } else { RELIST };
+    world.resource_mut::<Timers>().arm(TimerKind::Relist, Owner::Node, now.mono.after(period));
+    match outcome {
+        Outcome::Done(Answer::Cri(CriAnswer::RuntimeListed(list))) => {
+            let mut pleg = world.resource_mut::<Pleg>();
+            pleg.relists += 1;
+            let first = pleg.relisted.replace(now.mono).is_none();
+            apply(world, list, first);
+        }
+        Outcome::Failed(failure) => {
+            // Asked again after a second whatever the usual period: the stream may be gone with the runtime.
+            world.resource_mut::<Timers>().arm(TimerKind::Relist, Owner::Node, now.mono.after(RELIST));
+            tracing::debug!(error = %failure.message, "Relist failed");
+        }
+        Outcome::TimedOut | Outcome::Cancelled | Outcome::Done(_) => {
+            world.resource_mut::<Timers>().arm(TimerKind::Relist, Owner::Node, now.mono.after(RELIST));
+        }
+    }
+}
+
+fn apply(world: &mut World, list: RuntimeList, first: bool) {
+    if first {
+        // Pods that waited for a first look at the runtime.
+        let waiting: Vec<Entity> = world.resource::<PodIndex>().by_uid.values().copied().collect();
+        let mut touched = world.resource_mut::<Touched>();
+        waiting.into_iter().for_each(|pod| touched.add(pod));
+    } else if world.resource::<RuntimeIndex>().list == list {
+        return;
+    }
+    let groups = diff::group(&list);
+    let changed = diff::changed(&world.resource::<RuntimeIndex>().pods, &groups);
+    let now = world.resource::<Clock>().now;
+    if !changed.is_empty() {
+        world.resource_mut::<Pleg>().changes += 1;
+    }
+    for uid in &changed {
+        let known = world.resource::<PodIndex>().by_uid.get(uid).copied();
+        let pod = match known {
+            Some(pod) => pod,
+            None if groups.contains_key(uid) => {
+                let pod = pods::spawn_unclaimed(world, uid, now);
+                world.resource_mut::<Pleg>().unnamed.insert(pod);
+                pod
+            }
+            None => continue,
+        };
+        if needs_inspection(world, pod, groups.get(uid)) {
+            world.resource_mut::<InspectRequests>().pods.entry(pod).or_insert(false);
+        }
+        world.resource_mut::<Touched>().add(pod);
+    }
+    let mut index = world.resource_mut::<RuntimeIndex>();
+    index.list = list;
+    index.pods = groups;
+}
+
+/// False when the last inspection already shows exactly what the relist shows.
+fn needs_inspection(world: &World, pod: Entity, objects: Option<&components::world::PodObjects>) -> bool {
+    let Some(inspection) = world.get::<Observed>(pod).and_then(Observed::settled) else { return true };
+    let mut sandboxes: Vec<_> = inspection.sandboxes.iter().map(|s| (s.id.clone(), s.state)).collect();
+    let mut containers: Vec<_> =
+        inspection.containers.iter().map(|c| (c.id.clone(), c.sandbox.clone(), c.state)).collect();
+    sandboxes.sort();
+    containers.sort();
+    let empty = components::world::PodObjects::default();
+    let objects = objects.unwrap_or(&empty);
+    objects.sandboxes != sandboxes || objects.containers != containers
+}
+
+pub(super) fn request_relist(
+    config: Res<NodeConfig>,
+    timers: Res<Timers>,
+    mut pleg: ResMut<Pleg>,
+    mut outbox: ResMut<Outbox>,
+) {
+    if timers.node_due(TimerKind::Relist) && pleg.relisting.is_none() {
+        pleg.relisting = Some(outbox.emit(NewWork {
+            owner: Owner::Node,
+            lane: Lane::Free,
+            chained: false,
+            timeout: config.runtime_timeout,
+            why: Why { system: "pleg", rule: "the runtime is relisted periodically" },
+            effect: Effect::Cri(CriEffect::ListRuntime),
+        }));
+    }
+}

@@ -1,0 +1,133 @@
+//! The snapshot that readers see: touched pods are replaced in it, everything else is shared with the one before.
+//!
+//! Writes `engine::Published`.
+
+use bevy_ecs::prelude::*;
+use components::snapshot::{CHUNK, Chunk, CoreMetrics, Health, PodView, Snapshot};
+use components::world::{
+    Desired, Flow, Lifecycle, Observed, Pleg, PodIndex, PodKey, Reported, RuntimeHealth, SourceStates,
+};
+use engine::{Clock, Engine, InvariantCount, Outbox, Phase, Published, Touched};
+use std::sync::Arc;
+
+/// Systems of this domain.
+#[derive(SystemSet, Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ReportSystems;
+
+/// Adds the domain to the engine.
+pub fn plugin(engine: &mut Engine) {
+    engine.world_mut().init_resource::<Slots>();
+    engine.add_systems(
+        Phase::Report,
+        (update_slots, publish).chain_ignore_deferred().in_set(ReportSystems).after(crate::status::StatusSystems),
+    );
+}
+
+/// The chunks of the next snapshot.
+#[derive(Resource, Default, Debug)]
+struct Slots {
+    chunks: Vec<Arc<Chunk>>,
+    /// Slots that were freed and must be emptied.
+    shown: std::collections::BTreeMap<components::ids::PodUid, u32>,
+}
+
+fn update_slots(
+    touched: Res<Touched>,
+    index: Res<PodIndex>,
+    pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, &Reported)>,
+    mut slots: ResMut<Slots>,
+) {
+    for entity in touched.iter() {
+        let Ok((key, desired, life, observed, flow, reported)) = pods.get(entity) else { continue };
+        let (namespace, name) = match (&desired.spec, &observed.inspection) {
+            (Some(spec), _) => (Arc::clone(&spec.namespace), Arc::clone(&spec.name)),
+            (None, Some(seen)) => (seen.namespace.as_str().into(), seen.name.as_str().into()),
+            (None, None) => ("".into(), "".into()),
+        };
+        let view = PodView {
+            spec: desired.spec.clone(),
+            namespace,
+            name,
+            uid: key.uid.clone(),
+            stage: life.stage,
+            status: Arc::clone(&reported.status),
+            last_event: Arc::clone(&flow.last_event),
+        };
+        slots.set(key.slot, Some(Arc::new(view)));
+        slots.shown.insert(key.uid.clone(), key.slot);
+    }
+    slots.drop_buried(&index);
+}
+
+impl Slots {
+    fn set(&mut self, slot: u32, view: Option<Arc<PodView>>) {
+        let slot = slot as usize;
+        while self.chunks.len() <= slot / CHUNK {
+            self.chunks.push(Arc::new(vec![None; CHUNK]));
+        }
+        Arc::make_mut(&mut self.chunks[slot / CHUNK])[slot % CHUNK] = view;
+    }
+
+    /// Empties the slots of pods that were buried. Counted first, so that a tick without burials costs nothing.
+    fn drop_buried(&mut self, index: &PodIndex) {
+        if self.shown.len() <= index.by_uid.len() {
+            return;
+        }
+        let gone: Vec<_> = self
+            .shown
+            .iter()
+            .filter(|(uid, _)| !index.by_uid.contains_key(*uid))
+            .map(|(uid, slot)| (uid.clone(), *slot))
+            .collect();
+        for (uid, slot) in gone {
+            self.shown.remove(&uid);
+            let stale = self.chunks.get(slot as usize / CHUNK).and_then(|c| c[slot as usize % CHUNK].as_ref());
+            if stale.is_some_and(|view| view.uid == uid) {
+                self.set(slot, None);
+            }
+        }
+    }
+}
+
+fn publish(
+    clock: Res<Clock>,
+    slots: Res<Slots>,
+    pleg: Res<Pleg>,
+    health: Res<RuntimeHealth>,
+    sources: Res<SourceStates>,
+    outbox: Res<Outbox>,
+    broken: Res<InvariantCount>,
+    mut published: ResMut<Published>,
+) {
+    published.0 = Arc::new(Snapshot {
+        tick: clock.tick,
+        mono: clock.now.mono,
+        wall: clock.now.wall,
+        chunks: slots.chunks.clone(),
+        runtime: health.info.clone(),
+        health: Health {
+            runtime_seen: health.ready_seen,
+            pleg_seen: pleg.relisted,
+            sources_ready: sources.all_read(),
+            events_open: pleg.events_open,
+        },
+        metrics: Arc::new(metrics(&pleg, &outbox, &broken)),
+    });
+}
+
+fn metrics(pleg: &Pleg, outbox: &Outbox, broken: &InvariantCount) -> CoreMetrics {
+    let counts = outbox.counts;
+    CoreMetrics {
+        counters: vec![
+            ("ticklet_ticks_total", "", counts.ticks),
+            ("ticklet_inputs_total", "", counts.inputs),
+            ("ticklet_works_total", "", counts.works),
+            ("ticklet_stale_completions_total", "", counts.stale_completions),
+            ("ticklet_journal_records_total", "", counts.records),
+            ("ticklet_invariants_broken_total", "", broken.0),
+            ("ticklet_relists_total", "", pleg.relists),
+            ("ticklet_relists_with_changes_total", "", pleg.changes),
+        ],
+        gauges: vec![("ticklet_works_awaited", "", outbox.awaited() as f64)],
+    }
+}

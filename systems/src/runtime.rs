@@ -1,0 +1,83 @@
+//! Runtime manager: brings each pod's sandbox and containers to what its stage and spec want.
+//!
+//! Reads stage, spec, inspection and what is under way; decides with plain functions (`actions`), builds complete
+//! CRI configurations (`config`) and emits works. Writes [`Flow`] and [`ContainerRun`].
+
+mod act;
+mod actions;
+mod backoff;
+mod cgroups;
+mod completions;
+mod config;
+mod dns;
+mod env;
+mod hosts;
+mod paths;
+mod resources;
+mod steps;
+
+use bevy_ecs::prelude::*;
+use components::node::NodeConfig;
+use components::time::Mono;
+use engine::{Clock, Engine, Owner, Phase, TimerKind, Timers, Touched};
+
+/// Systems of this domain.
+#[derive(SystemSet, Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RuntimeSystems;
+
+/// Token bucket of image pulls (`registryPullQPS`, `registryBurst`).
+#[derive(Resource, Debug, Default)]
+pub(crate) struct PullBudget {
+    tokens: f64,
+    refilled: Mono,
+    started: bool,
+}
+
+impl PullBudget {
+    /// Takes a token if there is one; always when `qps` is 0.
+    fn take(&mut self, qps: u32, burst: u32, now: Mono) -> bool {
+        if qps == 0 {
+            return true;
+        }
+        if !self.started {
+            self.tokens = f64::from(burst);
+            self.started = true;
+        }
+        let earned = now.since(self.refilled).as_secs_f64() * f64::from(qps);
+        self.tokens = (self.tokens + earned).min(f64::from(burst));
+        self.refilled = now;
+        let has = self.tokens >= 1.0;
+        if has {
+            self.tokens -= 1.0;
+        }
+        has
+    }
+}
+
+/// Adds the domain to the engine.
+pub fn plugin(engine: &mut Engine) {
+    engine.world_mut().init_resource::<PullBudget>();
+    engine.world_mut().resource_mut::<Timers>().arm(TimerKind::Resync, Owner::Node, Mono(0));
+    engine.add_systems(
+        Phase::Ingest,
+        (completions::take_completions, resync)
+            .chain_ignore_deferred()
+            .in_set(RuntimeSystems)
+            .after(crate::health::HealthSystems),
+    );
+    engine.add_systems(Phase::Act, act::act_on_pods.in_set(RuntimeSystems));
+}
+
+/// Looks at every pod again each `syncFrequency`: a safety net under the change-driven path.
+fn resync(
+    clock: Res<Clock>,
+    config: Res<NodeConfig>,
+    index: Res<components::world::PodIndex>,
+    mut timers: ResMut<Timers>,
+    mut touched: ResMut<Touched>,
+) {
+    if timers.node_due(TimerKind::Resync) {
+        timers.arm(TimerKind::Resync, Owner::Node, clock.now.mono.after(config.sync_frequency));
+        index.by_uid.values().for_each(|pod| touched.add(*pod));
+    }
+}

@@ -1,0 +1,275 @@
+//! Starting containers, one at a time in spec order; one that waits lets the next go on.
+
+use super::super::actions::{self, PodActions};
+use super::super::steps::{HOST_TIMEOUT, Next, PULL_TIMEOUT, starts_container};
+use super::super::{backoff, config, hosts, paths};
+use super::Pod;
+use components::edge::Effect;
+use components::edge::cri::{ContainerState, CriEffect, PodInspection, SandboxConfig};
+use components::edge::host::{Dir, File, HostEffect, PrepareContainer};
+use components::ids::SandboxId;
+use components::spec::{ContainerSpec, PodSpec, PullPolicy};
+use components::world::{Progress, Step};
+
+/// Where and for what a container is started.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    spec: &'a PodSpec,
+    seen: &'a PodInspection,
+    sandbox: &'a SandboxId,
+    index: usize,
+    container: &'a ContainerSpec,
+}
+
+impl Pod<'_, '_> {
+    pub(super) fn start_containers(&mut self, spec: &PodSpec, seen: &PodInspection, actions: &PodActions) {
+        let Some(sandbox) = &actions.sandbox else { return };
+        for &index in &actions.start {
+            if self.flow.in_flight.iter().any(|(_, step)| starts_container(step)) {
+                return;
+            }
+            let Some(container) = spec.containers.get(index) else { continue };
+            if self.being_removed(seen, actions, &container.name) || index >= self.runs.len() {
+                continue;
+            }
+            self.advance(Start { spec, seen, sandbox, index, container });
+        }
+    }
+
+    /// A half-made instance of the same name is on its way out and still holds its name.
+    fn being_removed(&self, seen: &PodInspection, actions: &PodActions, name: &str) -> bool {
+        let half_made = |c: &&components::edge::cri::ContainerStatus| c.state == ContainerState::Created;
+        seen.containers.iter().filter(half_made).any(|c| &*c.name == name && actions.remove.contains(&c.id))
+    }
+
+    /// Takes the container one step further, or notes why it waits.
+    fn advance(&mut self, start: Start<'_>) {
+        let now = self.node.now();
+        if let Some(at) = self.runs[start.index].retry_at.filter(|at| *at > now) {
+            self.wake_at(at);
+            return;
+        }
+        match self.runs[start.index].progress.clone() {
+            Progress::Idle => {
+                if self.restart_allowed(start) {
+                    self.look_for_image(start);
+                }
+            }
+            Progress::ImageMissing => self.image_missing(start),
+            Progress::ImagePulled => self.find_image(start, "the pulled image's id and user are needed"),
+            Progress::ImageReady => self.create(start),
+            Progress::Created(id) => {
+                let index = u16::try_from(start.index).unwrap_or(u16::MAX);
+                let effect = Effect::Cri(CriEffect::StartContainer { id: id.clone() });
+                self.emit(Step::StartContainer(index, id), effect, self.node.timeout(), "it was made to be started");
+            }
+        }
+    }
+
+    /// Back-off of an ended container; `CrashLoopBackOff` while it lasts.
+    fn restart_allowed(&mut self, start: Start<'_>) -> bool {
+        let Some(ended) = actions::newest(start.seen, &start.container.name) else { return true };
+        if ended.state != ContainerState::Exited {
+            return true;
+        }
+        let now = self.node.now();
+        let Some(&failed) = self.observed.exits.get(&ended.id) else { return true };
+        let max = self.node.config.max_restart_period;
+        let run = &mut self.runs[start.index];
+        if run.cleared.as_ref() == Some(&ended.id) {
+            return true;
+        }
+        match backoff::try_again(&mut run.backoff, failed, now, max) {
+            Ok(()) => {
+                run.cleared = Some(ended.id.clone());
+                run.waiting = None;
+                true
+            }
+            Err(until) => {
+                let delay = std::time::Duration::from_nanos(run.backoff.delay_nanos);
+                let message = format!(
+                    "back-off {} restarting failed container={} pod={}",
+                    go_duration(delay),
+                    start.container.name,
+                    start.spec.described()
+                );
+                run.waiting = Some(("CrashLoopBackOff", message));
+                self.flow.last_event = format!("Back-off restarting failed container {}", start.container.name).into();
+                self.wake_at(until);
+                false
+            }
+        }
+    }
+
+    fn look_for_image(&mut self, start: Start<'_>) {
+        if start.container.pull_policy == PullPolicy::Always {
+            self.runs[start.index].progress = Progress::ImageMissing;
+            self.image_missing(start);
+        } else {
+            self.find_image(start, "the pull policy asks whether the image is here");
+        }
+    }
+
+    fn find_image(&mut self, start: Start<'_>, rule: &'static str) {
+        let index = u16::try_from(start.index).unwrap_or(u16::MAX);
+        let effect = Effect::Cri(CriEffect::FindImage { image: start.container.image_to_pull.to_string() });
+        self.emit(Step::FindImage(index), effect, self.node.timeout(), rule);
+    }
+
+    fn image_missing(&mut self, start: Start<'_>) {
+        let now = self.node.now();
+        let image = &start.container.image;
+        if start.container.pull_policy == PullPolicy::Never {
+            let message = format!("Container image \"{image}\" is not present with pull policy of Never");
+            self.wait_for_image(start, "ErrImageNeverPull", message, now.after(backoff::INITIAL));
+            return;
+        }
+        if let Some(until) = self.runs[start.index].pull_backoff.until.filter(|until| *until > now) {
+            let error = &self.runs[start.index].pull_error;
+            let message = format!("Back-off pulling image \"{image}\": {error}");
+            self.wait_for_image(start, "ImagePullBackOff", message, until);
+            return;
+        }
+        let (qps, burst) = (self.node.config.pull_qps, self.node.config.pull_burst);
+        if !self.budget.take(qps, burst, now) {
+            let run = &mut self.runs[start.index];
+            backoff::fail(&mut run.pull_backoff, now, backoff::PULL_MAX);
+            run.pull_error = "pull QPS exceeded".to_owned();
+            let until = run.pull_backoff.until.unwrap_or(now);
+            self.wait_for_image(start, "ErrImagePull", "pull QPS exceeded".to_owned(), until);
+            return;
+        }
+        self.flow.last_event = format!("Pulling image \"{image}\"").into();
+        let config = Box::new(self.sandbox_config(start));
+        let effect = Effect::Cri(CriEffect::PullImage { image: start.container.image_to_pull.to_string(), config });
+        let index = u16::try_from(start.index).unwrap_or(u16::MAX);
+        self.emit(Step::PullImage(index), effect, PULL_TIMEOUT, "the pull policy wants the image pulled");
+    }
+
+    fn wait_for_image(
+        &mut self,
+        start: Start<'_>,
+        reason: &'static str,
+        message: String,
+        until: components::time::Mono,
+    ) {
+        self.flow.last_event = message.as_str().into();
+        let run = &mut self.runs[start.index];
+        run.waiting = Some((reason, message));
+        // The image may have come by another way: look again rather than pull at once.
+        run.progress = match start.container.pull_policy {
+            PullPolicy::Always => Progress::ImageMissing,
+            PullPolicy::IfNotPresent | PullPolicy::Never => Progress::Idle,
+        };
+        if reason != "ImagePullBackOff" || start.container.pull_policy != PullPolicy::Always {
+            run.retry_at = Some(until);
+        }
+        self.wake_at(until);
+    }
+
+    fn create(&mut self, start: Start<'_>) {
+        let Some(image) = self.runs[start.index].image.clone() else {
+            self.runs[start.index].progress = Progress::Idle;
+            return;
+        };
+        let ips = pod_ips(start);
+        let number = self.attempt(start);
+        let attempt = config::Attempt {
+            spec: start.spec,
+            container: start.container,
+            attempt: number,
+            image: &image,
+            pod_ips: ips,
+        };
+        let made = match config::container(&attempt, self.node.site()) {
+            Ok(made) => made,
+            Err(message) => {
+                let until = self.node.now().after(backoff::INITIAL);
+                self.wait_for_image(start, "CreateContainerConfigError", message, until);
+                return;
+            }
+        };
+        let files = self.files(start, number, ips);
+        let sandbox_config = Box::new(self.sandbox_config(start));
+        let run = &mut self.runs[start.index];
+        run.attempt = number;
+        run.retry_at = None;
+        let index = u16::try_from(start.index).unwrap_or(u16::MAX);
+        let effect = Effect::Host(HostEffect::PrepareContainer(Box::new(files)));
+        self.emit(Step::PrepareContainer(index), effect, HOST_TIMEOUT, "its files come before the container");
+        let effect =
+            CriEffect::CreateContainer { sandbox: start.sandbox.clone(), config: Box::new(made), sandbox_config };
+        let next = Next {
+            step: Step::CreateContainer(index),
+            effect: Effect::Cri(effect),
+            timeout: self.node.timeout(),
+            chained: true,
+            rule: "it does not run and is wanted to",
+        };
+        self.emitter.emit(self.flow, next);
+    }
+
+    /// Restart count of the next instance: one more than the newest's; with none, one more than the newest log's.
+    fn attempt(&self, start: Start<'_>) -> u32 {
+        if let Some(newest) = actions::newest(start.seen, &start.container.name) {
+            // One that never started gives its number back.
+            return if newest.state == ContainerState::Created {
+                newest.restart_count
+            } else {
+                newest.restart_count + 1
+            };
+        }
+        let logs = self.flow.log_attempts.iter().find(|(name, _)| *name == start.container.name);
+        logs.map_or(0, |(_, highest)| highest + 1)
+    }
+
+    fn sandbox_config(&self, start: Start<'_>) -> SandboxConfig {
+        let attempt = start.seen.sandboxes.iter().find(|s| s.id == *start.sandbox).map_or(0, |s| s.attempt);
+        config::sandbox(start.spec, self.node.site(), attempt)
+    }
+
+    fn files(&self, start: Start<'_>, number: u32, ips: &[String]) -> PrepareContainer {
+        let config = self.node.site().config;
+        let uid = start.spec.uid.as_str();
+        let name = &start.container.name;
+        let dir = |path: String, mode| Dir { path, mode };
+        let mut out = PrepareContainer {
+            dirs: vec![
+                dir(format!("{}/containers/{name}", paths::pod_dir(config, uid)), 0o750),
+                dir(format!("{}/{name}", paths::log_dir(config, start.spec)), 0o755),
+            ],
+            files: Vec::new(),
+        };
+        if config::wants_hosts_file(start.spec, start.container, ips) {
+            let (hostname, fqdn) = hosts::names(start.spec, &config.cluster_domain);
+            let content = hosts::content(start.spec, self.node.site().machine, ips, &hostname, &fqdn);
+            out.files.push(File { path: paths::etc_hosts(config, uid), mode: 0o644, content });
+        }
+        if !start.container.termination_message_path.is_empty() {
+            let path = paths::termination_log(config, uid, name, number);
+            out.files.push(File { path, mode: 0o666, content: String::new() });
+        }
+        out
+    }
+}
+
+fn pod_ips<'a>(start: Start<'a>) -> &'a [String] {
+    start.seen.sandboxes.iter().find(|s| s.id == *start.sandbox).map(|s| s.ips.as_slice()).unwrap_or_default()
+}
+
+/// As Go prints whole seconds: `10s`, `2m40s`, `5m0s`.
+fn go_duration(duration: std::time::Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_print_as_go_does() {
+        let text = |s| go_duration(std::time::Duration::from_secs(s));
+        assert_eq!([text(10), text(160), text(300)], ["10s", "2m40s", "5m0s"]);
+    }
+}

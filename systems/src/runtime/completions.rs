@@ -1,0 +1,237 @@
+//! What came of the works under way: results become components of the pod or container that asked.
+
+use super::backoff;
+use bevy_ecs::prelude::*;
+use components::edge::cri::CriAnswer;
+use components::edge::host::HostAnswer;
+use components::edge::{Answer, FailureClass, Outcome};
+use components::time::Mono;
+use components::world::{ContainerRun, Desired, Flow, InspectRequests, Observed, PodContainers, Progress, Step};
+use engine::{Clock, Inbox, Owner, TimerKind, Timers, Touched};
+use std::time::Duration;
+
+/// Wait after an error of one container that is no back-off of its own (contract 7: pod sync error back-off).
+const CONTAINER_RETRY: Duration = Duration::from_secs(10);
+/// Longest wait after errors of a pod as a whole.
+const POD_RETRY_MAX: Duration = Duration::from_secs(10);
+
+pub(super) fn take_completions(
+    clock: Res<Clock>,
+    inbox: Res<Inbox>,
+    mut pods: Query<(&mut Flow, &Desired, &Observed, Option<&PodContainers>)>,
+    mut runs: Query<&mut ContainerRun>,
+    mut requests: ResMut<InspectRequests>,
+    mut timers: ResMut<Timers>,
+    mut touched: ResMut<Touched>,
+) {
+    for arrived in &inbox.completions {
+        let Owner::Pod(pod) = arrived.owner else { continue };
+        let Ok((mut flow, desired, observed, containers)) = pods.get_mut(pod) else { continue };
+        let Some(at) = flow.in_flight.iter().position(|(ticket, _)| *ticket == arrived.ticket) else { continue };
+        let (_, step) = flow.in_flight.remove(at);
+        touched.add(pod);
+        let now = clock.now.mono;
+        let index = container_of(&step);
+        let run = index.and_then(|i| containers.and_then(|c| c.entities().get(usize::from(i)).copied()));
+        let mut run = run.and_then(|entity| runs.get_mut(entity).ok());
+        let name =
+            index.and_then(|i| desired.spec.as_ref()?.containers.get(usize::from(i)).map(|c| c.name.to_string()));
+        let mut taken = Taken { flow: &mut flow, now, inspect: None, wake: None };
+        match run.as_deref_mut() {
+            Some(run) => taken.container(run, &step, &arrived.outcome, observed, &name.unwrap_or_default()),
+            None => taken.pod(&step, &arrived.outcome),
+        }
+        let (inspect, wake) = (taken.inspect, taken.wake);
+        if let Some(list) = inspect {
+            *requests.pods.entry(pod).or_insert(false) |= list;
+        }
+        if let Some(at) = wake {
+            timers.arm_no_later(TimerKind::Pod, Owner::Pod(pod), at);
+        }
+    }
+}
+
+const fn container_of(step: &Step) -> Option<u16> {
+    match step {
+        Step::FindImage(i)
+        | Step::PullImage(i)
+        | Step::PrepareContainer(i)
+        | Step::CreateContainer(i)
+        | Step::StartContainer(i, _) => Some(*i),
+        _ => None,
+    }
+}
+
+/// What one completion does to a pod.
+struct Taken<'a> {
+    flow: &'a mut Flow,
+    now: Mono,
+    /// Look at the pod again; true: list its objects anew.
+    inspect: Option<bool>,
+    /// Look at the pod again at this time.
+    wake: Option<Mono>,
+}
+
+/// Text of an outcome that is not `Done`.
+fn trouble(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Failed(failure) => failure.message.clone(),
+        Outcome::TimedOut => "context deadline exceeded".to_owned(),
+        Outcome::Cancelled => "cancelled".to_owned(),
+        Outcome::Done(_) => "unexpected answer".to_owned(),
+    }
+}
+
+/// True when the work may have had its effect although we were not told so.
+const fn uncertain(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Done(_) => false,
+        Outcome::TimedOut | Outcome::Cancelled => true,
+        Outcome::Failed(failure) => {
+            matches!(failure.class, FailureClass::Unavailable | FailureClass::Garbage | FailureClass::Other)
+        }
+    }
+}
+
+impl Taken<'_> {
+    fn pod(&mut self, step: &Step, outcome: &Outcome) {
+        let done = matches!(outcome, Outcome::Done(_));
+        match (step, outcome) {
+            (Step::PreparePod, Outcome::Done(Answer::Host(HostAnswer::PodPrepared { log_attempts }))) => {
+                self.flow.prepared = true;
+                self.flow.log_attempts.clone_from(log_attempts);
+                self.recovered();
+            }
+            (Step::PreparePod, _) => self.failed("FailedMount", outcome),
+            (Step::RunSandbox, Outcome::Done(Answer::Cri(CriAnswer::SandboxStarted { id }))) => {
+                self.flow.new_sandboxes.push(id.clone());
+                self.recovered();
+                self.inspect = Some(false);
+            }
+            (Step::RunSandbox, _) => {
+                self.failed("FailedCreatePodSandBox", outcome);
+                self.inspect = Some(uncertain(outcome));
+            }
+            (Step::StopSandbox(id), _) if done => {
+                self.flow.stopped_sandboxes.insert(id.clone());
+                self.recovered();
+                self.inspect = Some(false);
+            }
+            (Step::RemoveSandbox(_) | Step::RemoveContainer(_) | Step::StopContainer(_), _) if done => {
+                self.recovered();
+                self.inspect = Some(false);
+            }
+            (Step::CleanPod(all), _) if done => {
+                self.flow.cleaned = true;
+                self.flow.buried |= *all;
+                self.flow.prepared = false;
+                self.recovered();
+            }
+            (Step::StopContainer(id), _) => {
+                self.flow.stopping.remove(id);
+                self.failed("FailedKillPod", outcome);
+                self.inspect = Some(false);
+            }
+            (Step::CleanPod(_), _) => self.failed("FailedCleanUp", outcome),
+            _ => {
+                self.failed("FailedKillPod", outcome);
+                self.inspect = Some(false);
+            }
+        }
+    }
+
+    fn recovered(&mut self) {
+        self.flow.failures = 0;
+        self.flow.retry_at = None;
+        self.flow.error = None;
+    }
+
+    fn failed(&mut self, reason: &'static str, outcome: &Outcome) {
+        let text = trouble(outcome);
+        if self.flow.error.as_ref().is_none_or(|(r, t)| *r != reason || *t != text) {
+            tracing::warn!(reason, error = %text, "Pod could not be brought forward");
+        }
+        self.flow.last_event = format!("{reason}: {text}").into();
+        self.flow.error = Some((reason, text));
+        let wait = Duration::from_secs(1 << self.flow.failures.min(4)).min(POD_RETRY_MAX);
+        self.flow.failures = self.flow.failures.saturating_add(1);
+        let at = self.now.after(wait);
+        self.flow.retry_at = Some(at);
+        self.wake = Some(at);
+    }
+
+    fn container(&mut self, run: &mut ContainerRun, step: &Step, outcome: &Outcome, observed: &Observed, name: &str) {
+        match (step, outcome) {
+            (Step::FindImage(_), Outcome::Done(Answer::Cri(CriAnswer::ImageFound(found)))) => match found {
+                Some(image) => {
+                    run.image = Some(image.clone());
+                    run.progress = Progress::ImageReady;
+                }
+                None => run.progress = Progress::ImageMissing,
+            },
+            (Step::FindImage(_), _) => self.put_off(run, "ImageInspectError", trouble(outcome)),
+            (Step::PullImage(_), Outcome::Done(Answer::Cri(CriAnswer::ImagePulled { .. }))) => {
+                run.pull_backoff = components::world::Backoff::default();
+                run.progress = Progress::ImagePulled;
+                self.note("Pulled image", name);
+            }
+            (Step::PullImage(_), Outcome::Cancelled) => run.progress = Progress::Idle,
+            (Step::PullImage(_), _) => self.pull_failed(run, trouble(outcome)),
+            // The chained creation is answered too; it tells.
+            (Step::PrepareContainer(_), Outcome::Done(_)) => {}
+            (Step::PrepareContainer(_), _) => self.put_off(run, "CreateContainerConfigError", trouble(outcome)),
+            (Step::CreateContainer(_), Outcome::Done(Answer::Cri(CriAnswer::ContainerCreated { id }))) => {
+                if let Some(sandbox) = observed.inspection.as_ref().and_then(|i| i.sandboxes.first()) {
+                    self.flow.new_containers.push((id.clone(), sandbox.id.clone()));
+                }
+                run.progress = Progress::Created(id.clone());
+            }
+            (Step::CreateContainer(_), Outcome::Cancelled) => {
+                // Its preparation failed and has said why, or its tick was not made durable.
+                run.progress = Progress::Idle;
+                self.wake = Some(self.now.after(Duration::from_secs(1)));
+            }
+            (Step::CreateContainer(_), _) => {
+                self.put_off(run, "CreateContainerError", trouble(outcome));
+                self.inspect = Some(uncertain(outcome));
+            }
+            (Step::StartContainer(_, _), Outcome::Done(_)) => {
+                run.progress = Progress::Idle;
+                run.image = None;
+                run.waiting = None;
+                self.note("Started container", name);
+                self.inspect = Some(false);
+            }
+            (Step::StartContainer(_, _), _) => {
+                self.put_off(run, "RunContainerError", trouble(outcome));
+                self.inspect = Some(false);
+            }
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, what: &str, name: &str) {
+        self.flow.last_event = format!("{what} {name}").into();
+    }
+
+    /// A container's attempt failed: start over after a while.
+    fn put_off(&mut self, run: &mut ContainerRun, reason: &'static str, message: String) {
+        self.flow.last_event = format!("{reason}: {message}").into();
+        run.waiting = Some((reason, message));
+        run.progress = Progress::Idle;
+        run.image = None;
+        let at = self.now.after(CONTAINER_RETRY);
+        run.retry_at = Some(at);
+        self.wake = Some(at);
+    }
+
+    fn pull_failed(&mut self, run: &mut ContainerRun, message: String) {
+        backoff::fail(&mut run.pull_backoff, self.now, backoff::PULL_MAX);
+        self.flow.last_event = format!("ErrImagePull: {message}").into();
+        run.pull_error.clone_from(&message);
+        run.waiting = Some(("ErrImagePull", message));
+        run.progress = Progress::Idle;
+        run.image = None;
+        self.wake = run.pull_backoff.until;
+    }
+}

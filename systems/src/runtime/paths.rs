@@ -1,0 +1,38 @@
+//! Where things of a pod lie on this host (contract 2).
+
+use components::node::NodeConfig;
+use components::spec::PodSpec;
+
+/// `ROOT/pods/UID`.
+pub(super) fn pod_dir(config: &NodeConfig, uid: &str) -> String {
+    format!("{}/pods/{uid}", config.root_dir)
+}
+
+/// `LOGS/NAMESPACE_NAME_UID`.
+pub(super) fn log_dir(config: &NodeConfig, spec: &PodSpec) -> String {
+    log_dir_of(config, &spec.namespace, &spec.name, spec.uid.as_str())
+}
+
+/// The same from its parts.
+pub(super) fn log_dir_of(config: &NodeConfig, namespace: &str, name: &str, uid: &str) -> String {
+    format!("{}/{namespace}_{name}_{uid}", config.pod_logs_dir)
+}
+
+/// `ROOT/pods/UID/volumes/kubernetes.io~empty-dir/NAME`.
+pub(super) fn empty_dir(config: &NodeConfig, uid: &str, volume: &str) -> String {
+    format!("{}/volumes/kubernetes.io~empty-dir/{volume}", pod_dir(config, uid))
+}
+
+/// `ROOT/pods/UID/etc-hosts`.
+pub(super) fn etc_hosts(config: &NodeConfig, uid: &str) -> String {
+    format!("{}/etc-hosts", pod_dir(config, uid))
+}
+
+/// `ROOT/pods/UID/containers/NAME/XXXXXXXX`: eight hexadecimal digits, another file for each attempt.
+pub(super) fn termination_log(config: &NodeConfig, uid: &str, container: &str, attempt: u32) -> String {
+    let mut hash: u32 = 0x811c_9dc5;
+    for byte in uid.bytes().chain(container.bytes()).chain(attempt.to_le_bytes()) {
+        hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    }
+    format!("{}/containers/{container}/{hash:08x}", pod_dir(config, uid))
+}

@@ -1,0 +1,82 @@
+//! Pod status: computed for touched pods, compared with the last, kept when it changed.
+//!
+//! Reads spec, stage, inspection and what containers wait for. Writes [`Reported`] and, when a terminal phase is
+//! reached, its durable record. A terminal phase never changes again.
+
+mod build;
+mod containers;
+mod phase;
+
+use bevy_ecs::prelude::*;
+use components::edge::store::Record;
+use components::node::Machine;
+use components::world::{
+    ContainerRun, Desired, Finished, Flow, Lifecycle, Observed, PodContainers, PodKey, Reported, RuntimeHealth,
+};
+use engine::{Clock, Engine, Outbox, Owner, Phase as TickPhase, TimerKind, Timers, Touched};
+use std::sync::Arc;
+
+/// Systems of this domain.
+#[derive(SystemSet, Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StatusSystems;
+
+/// Adds the domain to the engine.
+pub fn plugin(engine: &mut Engine) {
+    engine.add_systems(TickPhase::Report, report_status.in_set(StatusSystems));
+}
+
+/// What a status is computed from besides the pod.
+#[derive(bevy_ecs::system::SystemParam)]
+struct Node<'w> {
+    clock: Res<'w, Clock>,
+    machine: Res<'w, Machine>,
+    health: Res<'w, RuntimeHealth>,
+}
+
+fn report_status(
+    node: Node<'_>,
+    touched: Res<Touched>,
+    mut pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, Option<&PodContainers>, &mut Reported)>,
+    runs: Query<&ContainerRun>,
+    mut finished: ResMut<Finished>,
+    mut outbox: ResMut<Outbox>,
+    mut timers: ResMut<Timers>,
+) {
+    for entity in touched.iter() {
+        let Ok((key, desired, life, observed, flow, containers, mut reported)) = pods.get_mut(entity) else { continue };
+        let Some(spec) = &desired.spec else { continue };
+        let mut own: Vec<&ContainerRun> = containers
+            .map(PodContainers::entities)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|e| runs.get(*e).ok())
+            .collect();
+        own.sort_by_key(|run| run.index);
+        let runtime = node.health.info.as_ref().map_or("", |info| info.name.as_str());
+        let status = build::status(&build::Input {
+            spec,
+            life,
+            seen: observed.inspection.as_deref(),
+            flow,
+            runs: &own,
+            old: &reported.status,
+            terminal: reported.terminal.or_else(|| finished.0.get(&key.uid).copied()),
+            runtime,
+            node_ip: node.machine.node_ips.first().map_or("", String::as_str),
+            now: node.clock.now.wall,
+        });
+        if reported.terminal.is_none() && status.phase.is_terminal() {
+            let succeeded = status.phase == components::status::Phase::Succeeded;
+            reported.terminal = Some(succeeded);
+            if finished.0.insert(key.uid.clone(), succeeded).is_none() {
+                outbox.record(Record::PodFinished { uid: key.uid.clone(), succeeded });
+            }
+            // Its end is decided at the next tick, at once.
+            timers.arm(TimerKind::Pod, Owner::Pod(entity), node.clock.now.mono);
+        }
+        if *reported.status != status || reported.version == 0 {
+            reported.status = Arc::new(status);
+            reported.version += 1;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A whole pod status from its parts (contract 6.4 to 6.7).
+
+use super::containers::{self, Kept};
+use super::phase;
+use components::edge::cri::{PodInspection, SandboxState};
+use components::spec::{ContainerKind, PodSpec};
+use components::status::{Condition, ConditionKind, Phase, PodStatus, ReportedState};
+use components::time::Wall;
+use components::world::{ContainerRun, Flow, Lifecycle, Stage};
+
+/// What a status is computed from.
+pub(super) struct Input<'a> {
+    pub(super) spec: &'a PodSpec,
+    pub(super) life: &'a Lifecycle,
+    pub(super) seen: Option<&'a PodInspection>,
+    pub(super) flow: &'a Flow,
+    pub(super) runs: &'a [&'a ContainerRun],
+    pub(super) old: &'a PodStatus,
+    pub(super) terminal: Option<bool>,
+    pub(super) runtime: &'a str,
+    pub(super) node_ip: &'a str,
+    pub(super) now: Wall,
+}
+
+/// Computes the status.
+pub(super) fn status(input: &Input<'_>) -> PodStatus {
+    let ending = input.life.stage >= Stage::Terminating || input.terminal.is_some();
+    let states: Vec<Kept> = input
+        .spec
+        .containers
+        .iter()
+        .enumerate()
+        .map(|(index, container)| {
+            let facts = containers::Facts {
+                spec: input.spec,
+                seen: input.seen,
+                runtime: input.runtime,
+                old: old_report(input.old, &container.name),
+                ending,
+            };
+            containers::report(&facts, container, input.runs.get(index).copied())
+        })
+        .collect();
+    let phase = match input.terminal {
+        Some(true) => Phase::Succeeded,
+        Some(false) => Phase::Failed,
+        None => whole_phase(input, &states),
+    };
+    let mut out = PodStatus {
+        phase,
+        host_ip: input.node_ip.to_owned(),
+        pod_ips: ips(input),
+        start_time: if input.old.start_time == Wall(0) { input.now.whole_seconds() } else { input.old.start_time },
+        qos: input.spec.qos.as_str().to_owned(),
+        ..PodStatus::default()
+    };
+    out.conditions = conditions(input, &states, phase);
+    for (container, kept) in input.spec.containers.iter().zip(states) {
+        match container.kind {
+            ContainerKind::Init | ContainerKind::Sidecar => out.init_containers.push(kept.report),
+            ContainerKind::Main => out.containers.push(kept.report),
+            ContainerKind::Ephemeral => {}
+        }
+    }
+    out.containers.sort_by(|a, b| a.name.cmp(&b.name));
+    out
+}
+
+/// The phase; a terminal one only when nothing can be running or be started.
+fn whole_phase(input: &Input<'_>, states: &[Kept]) -> Phase {
+    let phase = phase::of(input.spec, states);
+    let unsettled = !input.flow.in_flight.is_empty() || input.seen.is_none();
+    if phase.is_terminal() && unsettled {
+        return if input.old.phase == Phase::Pending { Phase::Pending } else { Phase::Running };
+    }
+    phase
+}
+
+fn old_report<'a>(old: &'a PodStatus, name: &str) -> Option<&'a components::status::ContainerReport> {
+    old.containers.iter().chain(&old.init_containers).find(|r| *r.name == *name)
+}
+
+fn ips(input: &Input<'_>) -> Vec<String> {
+    if input.spec.host_network {
+        return if input.node_ip.is_empty() { Vec::new() } else { vec![input.node_ip.to_owned()] };
+    }
+    let newest = input.seen.and_then(|seen| seen.sandboxes.first());
+    match newest.filter(|s| s.state == SandboxState::Ready && !s.ips.is_empty()) {
+        Some(sandbox) => sandbox.ips.clone(),
+        None => input.old.pod_ips.clone(),
+    }
+}
+
+/// Outcome of one condition: status, reason, message.
+type Verdict = (bool, &'static str, String);
+
+fn conditions(input: &Input<'_>, states: &[Kept], phase: Phase) -> Vec<Condition> {
+    let ready = containers_ready(input.spec, states, phase);
+    let verdicts: [(ConditionKind, Verdict); 5] = [
+        (ConditionKind::PodReadyToStartContainers, (sandbox_ready(input), "", String::new())),
+        (ConditionKind::Initialized, initialized(input.spec, states, phase)),
+        (ConditionKind::Ready, ready.clone()),
+        (ConditionKind::ContainersReady, ready),
+        (ConditionKind::PodScheduled, (true, "", String::new())),
+    ];
+    verdicts
+        .into_iter()
+        .map(|(kind, (status, reason, message))| {
+            let old = input.old.conditions.iter().find(|c| c.kind == kind && c.status == status);
+            let since = old.map_or_else(|| input.now.whole_seconds(), |c| c.since);
+            Condition { kind, status, reason: reason.to_owned(), message, since }
+        })
+        .collect()
+}
+
+fn sandbox_ready(input: &Input<'_>) -> bool {
+    let newest = input.seen.and_then(|seen| seen.sandboxes.first());
+    newest.is_some_and(|s| s.state == SandboxState::Ready && (input.spec.host_network || !s.ips.is_empty()))
+}
+
+fn initialized(spec: &PodSpec, states: &[Kept], phase: Phase) -> Verdict {
+    if phase == Phase::Succeeded {
+        return (true, "PodCompleted", String::new());
+    }
+    let began = |kept: &Kept| !matches!(kept.report.state, ReportedState::Waiting { .. }) || kept.report.last.is_some();
+    if spec.containers.iter().zip(states).any(|(c, k)| c.kind == ContainerKind::Main && began(k)) {
+        return (true, "", String::new());
+    }
+    let incomplete = names(spec, states, |kind, kept| match kind {
+        ContainerKind::Init => !kept.report.ready,
+        ContainerKind::Sidecar => kept.report.started != Some(true),
+        ContainerKind::Main | ContainerKind::Ephemeral => false,
+    });
+    if incomplete.is_empty() {
+        return (true, "", String::new());
+    }
+    (false, "ContainersNotInitialized", format!("containers with incomplete status: [{}]", incomplete.join(" ")))
+}
+
+fn containers_ready(spec: &PodSpec, states: &[Kept], phase: Phase) -> Verdict {
+    match phase {
+        Phase::Succeeded => return (false, "PodCompleted", String::new()),
+        Phase::Failed => return (false, "PodFailed", String::new()),
+        Phase::Pending | Phase::Running => {}
+    }
+    let unready = names(spec, states, |kind, kept| match kind {
+        ContainerKind::Main | ContainerKind::Sidecar => !kept.report.ready,
+        ContainerKind::Init | ContainerKind::Ephemeral => false,
+    });
+    if unready.is_empty() {
+        return (true, "", String::new());
+    }
+    (false, "ContainersNotReady", format!("containers with unready status: [{}]", unready.join(" ")))
+}
+
+fn names<'a>(spec: &'a PodSpec, states: &[Kept], f: impl Fn(ContainerKind, &Kept) -> bool) -> Vec<&'a str> {
+    spec.containers.iter().zip(states).filter(|(c, kept)| f(c.kind, kept)).map(|(c, _)| &*c.name).collect()
+}

@@ -1,0 +1,75 @@
+//! The pod's phase from its containers' states (contract 6.5).
+
+use super::containers::{Kept, StateKind};
+use components::spec::{ContainerKind, PodSpec, RestartPolicy};
+use components::status::Phase;
+
+/// Computes the phase. Terminal phases that were reached before are the caller's business.
+pub(super) fn of(spec: &PodSpec, states: &[Kept]) -> Phase {
+    if let Some(phase) = before_main(spec, states) {
+        return phase;
+    }
+    let mut waiting = 0;
+    let mut running = 0;
+    let mut stopped = 0;
+    let mut failed = 0;
+    for (container, kept) in spec.containers.iter().zip(states) {
+        if container.kind != ContainerKind::Main {
+            continue;
+        }
+        match kept.kind() {
+            StateKind::Running => running += 1,
+            StateKind::Ended { exit_code } => {
+                stopped += 1;
+                failed += usize::from(exit_code != 0);
+            }
+            StateKind::Waiting { ended_before: Some(exit_code) } => {
+                stopped += 1;
+                failed += usize::from(exit_code != 0);
+            }
+            StateKind::Waiting { ended_before: None } => waiting += 1,
+        }
+    }
+    if waiting > 0 {
+        Phase::Pending
+    } else if running > 0 {
+        Phase::Running
+    } else if stopped == 0 {
+        Phase::Pending
+    } else {
+        all_stopped(spec.restart_policy, failed)
+    }
+}
+
+fn all_stopped(policy: RestartPolicy, failed: usize) -> Phase {
+    match policy {
+        RestartPolicy::Always => Phase::Running,
+        _ if failed == 0 => Phase::Succeeded,
+        RestartPolicy::Never => Phase::Failed,
+        RestartPolicy::OnFailure => Phase::Running,
+    }
+}
+
+/// The phase while init containers have not let the main containers begin.
+fn before_main(spec: &PodSpec, states: &[Kept]) -> Option<Phase> {
+    let main_began = spec
+        .containers
+        .iter()
+        .zip(states)
+        .any(|(c, kept)| c.kind == ContainerKind::Main && kept.kind() != StateKind::Waiting { ended_before: None });
+    if main_began {
+        return None;
+    }
+    for (container, kept) in spec.containers.iter().zip(states) {
+        match (container.kind, kept.kind()) {
+            (ContainerKind::Init, StateKind::Ended { exit_code: 0 }) => {}
+            (ContainerKind::Init, StateKind::Ended { .. }) if spec.restart_policy == RestartPolicy::Never => {
+                return Some(Phase::Failed);
+            }
+            (ContainerKind::Init, _) => return Some(Phase::Pending),
+            (ContainerKind::Sidecar, StateKind::Waiting { ended_before: None }) => return Some(Phase::Pending),
+            _ => {}
+        }
+    }
+    None
+}
