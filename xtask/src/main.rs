@@ -1,2 +1,49 @@
-//! Project tasks.
-fn main() {}
+//! `cargo xtask`: every task of the project, each in its own file.
+//!
+//! Reads the command line, picks the task, prints its failure in one line. CI calls only `cargo xtask test`.
+
+mod checks;
+mod install;
+mod lab;
+mod run;
+mod rungs;
+mod step;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  test [--only STEP[,STEP]] [-- FILTER]   everything CI runs; --only picks steps by name
+  tidy                                    structure of the repository: layers, heads, sizes, words, licences
+  lab [containerd2|containerd1]           a private containerd with images, until Ctrl-C
+  tools                                   build the test tools (containerd 2.x, crictl) into the user's cache
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (task, rest) = match args.split_first() {
+        Some((task, rest)) => (task.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    let result = match task {
+        "test" => test::task(rest),
+        "tidy" => tidy::task(),
+        "lab" => lab::task(rest),
+        "tools" => install::tools(),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => Err(anyhow::anyhow!("no task `{other}`\n{USAGE}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {task}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The programs a lab needs that Debian does not have as we need them, built or unpacked into the user's cache.
+//!
+//! Go programs are built from their published module at a fixed version; Debian's older containerd is unpacked from its
+//! package and never installed, so that no service starts and no other containerd is in its way.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process;
+
+/// A set of Go programs from one module.
+struct GoTools {
+    name: &'static str,
+    module: &'static str,
+    version: &'static str,
+    packages: &'static [&'static str],
+}
+
+const CONTAINERD: GoTools = GoTools {
+    name: "containerd",
+    module: "github.com/containerd/containerd/v2",
+    version: "v2.4.2",
+    packages: &["cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"],
+};
+
+const CRICTL: GoTools = GoTools {
+    name: "crictl",
+    module: "sigs.k8s.io/cri-tools",
+    version: "v1.37.0",
+    packages: &["cmd/crictl"],
+};
+
+/// A cold build of containerd takes about five minutes of two cores.
+const BUILD_DEADLINE: Duration = Duration::from_secs(40 * 60);
+
+/// Makes sure that all tools of the lab are in the cache.
+pub fn ensure_lab() -> Result<()> {
+    CRICTL.ensure()?;
+    CONTAINERD.ensure()?;
+    ensure_debian_containerd()
+}
+
+/// The folder with containerd 2.x, its shim and `ctr`.
+pub fn containerd2_bin() -> Result<PathBuf> {
+    Ok(CONTAINERD.dir()?.join("bin"))
+}
+
+/// The folder with Debian's containerd, its shim and `ctr`.
+pub fn containerd1_bin() -> Result<PathBuf> {
+    Ok(debian_containerd_dir()?.join("usr/bin"))
+}
+
+/// The path of crictl.
+pub fn crictl() -> Result<PathBuf> {
+    Ok(CRICTL.dir()?.join("bin/crictl"))
+}
+
+/// Where tools are kept: outside the repository, so that a fresh clone need not build them again.
+fn cache() -> Result<PathBuf> {
+    let base = match std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()) {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(
+            std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?,
+        )
+        .join(".cache"),
+    };
+    Ok(base.join("ticklet/tools"))
+}
+
+impl GoTools {
+    fn dir(&self) -> Result<PathBuf> {
+        Ok(cache()?.join(format!("{}-{}", self.name, self.version)))
+    }
+
+    /// Builds the programs that are missing; only one process at a time does so.
+    fn ensure(&self) -> Result<()> {
+        let dir = self.dir()?;
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let lock = File::create(dir.join("lock"))?;
+        lock.lock().context("cannot lock the tools' cache")?;
+        let program = |package: &str| {
+            dir.join("bin")
+                .join(package.rsplit('/').next().unwrap_or(package))
+        };
+        if self
+            .packages
+            .iter()
+            .all(|package| program(package).exists())
+        {
+            return Ok(());
+        }
+        self.write_module(&dir)?;
+        let mut build = go(&dir);
+        build.args(["build", "-trimpath", "-ldflags=-s -w", "-o", "bin/"]);
+        build.args(
+            self.packages
+                .iter()
+                .map(|package| format!("{}/{package}", self.module)),
+        );
+        build_step(&mut build)
+            .with_context(|| format!("cannot build {} {}", self.name, self.version))
+    }
+
+    /// Writes a module whose only content is the programs as dependencies, then lets Go fill in the rest.
+    fn write_module(&self, dir: &Path) -> Result<()> {
+        let imports: String = self
+            .packages
+            .iter()
+            .map(|package| format!("import _ \"{}/{package}\"\n", self.module))
+            .collect();
+        fs::write(
+            dir.join("tools.go"),
+            format!("//go:build tools\n\npackage tools\n\n{imports}"),
+        )?;
+        fs::write(
+            dir.join("go.mod"),
+            format!(
+                "module tools\n\ngo 1.26.0\n\nrequire {} {}\n",
+                self.module, self.version
+            ),
+        )?;
+        build_step(go(dir).args(["mod", "tidy"]))
+            .with_context(|| format!("cannot resolve {} {}", self.name, self.version))
+    }
+}
+
+/// Go in a folder, without C: the programs are static and need no headers.
+fn go(dir: &Path) -> Command {
+    let mut go = Command::new("go");
+    go.current_dir(dir)
+        .env("CGO_ENABLED", "0")
+        .env("GOFLAGS", "-buildvcs=false")
+        .env("GOWORK", "off");
+    go
+}
+
+fn build_step(command: &mut Command) -> Result<()> {
+    process::run(command, BUILD_DEADLINE)?.success().map(drop)
+}
+
+fn debian_containerd_dir() -> Result<PathBuf> {
+    Ok(cache()?.join("containerd-debian"))
+}
+
+/// Downloads Debian's package and unpacks it.
+fn ensure_debian_containerd() -> Result<()> {
+    let dir = debian_containerd_dir()?;
+    if dir.join("usr/bin/containerd").exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(&dir)?;
+    // apt gives up root for downloads and then can't write into a folder of root's, with a warning only.
+    let mut apt = Command::new("apt-get");
+    apt.args(["download", "-o", "APT::Sandbox::User=root", "containerd"])
+        .current_dir(&dir);
+    build_step(&mut apt).context("cannot download Debian's containerd")?;
+    let package = fs::read_dir(&dir)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|end| end == "deb"));
+    let Some(package) = package else {
+        bail!("apt-get download left no package in {}", dir.display())
+    };
+    build_step(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&dir))?;
+    fs::remove_file(&package)?;
+    Ok(())
+}
