@@ -5,5 +5,6 @@
 
 pub mod crictl;
 pub mod lab;
+pub mod node;
 pub mod process;
 pub mod tools;

@@ -50,7 +50,9 @@ fn runs(pid: i32) -> bool {
 
 #[test]
 fn a_lab_runs_pods_and_leaves_nothing() {
-    let Some(mut lab) = super::lab() else { return };
+    let Some(mut lab) = super::chosen_lab() else {
+        return;
+    };
     let crictl = lab.crictl().unwrap();
     let id = run_pod(
         &lab,
@@ -77,7 +79,9 @@ fn a_lab_runs_pods_and_leaves_nothing() {
 
 #[test]
 fn a_lab_cleans_up_after_its_containerd_crashed() {
-    let Some(mut lab) = super::lab() else { return };
+    let Some(mut lab) = super::chosen_lab() else {
+        return;
+    };
     let crictl = lab.crictl().unwrap();
     let id = run_pod(&lab, &crictl, "sleeper", &["sleep", "1000"]);
     let pid = crictl.pid_of(&id).unwrap();
