@@ -70,61 +70,36 @@ impl Container {
 impl Crictl {
     /// crictl for the runtime behind a socket.
     pub fn new(socket: &Path) -> Result<Self> {
-        Ok(Self {
-            program: tools::crictl()?,
-            endpoint: format!("unix://{}", socket.display()),
-        })
+        Ok(Self { program: tools::crictl()?, endpoint: format!("unix://{}", socket.display()) })
     }
 
     /// Runs crictl with these arguments and returns what it printed.
     pub fn run(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.program);
         command
-            .args([
-                "--runtime-endpoint",
-                &self.endpoint,
-                "--image-endpoint",
-                &self.endpoint,
-                "--timeout",
-                "30s",
-            ])
+            .args(["--runtime-endpoint", &self.endpoint, "--image-endpoint", &self.endpoint, "--timeout", "30s"])
             .args(args);
         // No file of the machine may change what is asked.
         command.env("CRI_CONFIG_FILE", "/dev/null");
-        process::run(&mut command, DEADLINE)?
-            .success()
-            .with_context(|| format!("crictl {}", args.join(" ")))
+        process::run(&mut command, DEADLINE)?.success().with_context(|| format!("crictl {}", args.join(" ")))
     }
 
     /// Runs crictl and reads its output as JSON.
     pub fn json(&self, args: &[&str]) -> Result<Value> {
         let text = self.run(args)?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("crictl {} printed no JSON: {text}", args.join(" ")))
+        serde_json::from_str(&text).with_context(|| format!("crictl {} printed no JSON: {text}", args.join(" ")))
     }
 
     /// All sandboxes, ready or not.
     pub fn pods(&self) -> Result<Vec<Pod>> {
         let answer = self.json(&["pods", "--output", "json"])?;
-        answer["items"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default()
-            .iter()
-            .map(pod)
-            .collect()
+        answer["items"].as_array().map(Vec::as_slice).unwrap_or_default().iter().map(pod).collect()
     }
 
     /// All containers, running or not.
     pub fn containers(&self) -> Result<Vec<Container>> {
         let answer = self.json(&["ps", "--all", "--output", "json"])?;
-        answer["containers"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default()
-            .iter()
-            .map(container)
-            .collect()
+        answer["containers"].as_array().map(Vec::as_slice).unwrap_or_default().iter().map(container).collect()
     }
 
     /// The containers of one pod, newest first.
@@ -143,9 +118,7 @@ impl Crictl {
     /// The process id of a running container.
     pub fn pid_of(&self, id: &str) -> Result<i32> {
         let answer = self.inspect(id)?;
-        let pid = answer["info"]["pid"]
-            .as_i64()
-            .with_context(|| format!("container {id} has no process"))?;
+        let pid = answer["info"]["pid"].as_i64().with_context(|| format!("container {id} has no process"))?;
         Ok(i32::try_from(pid)?)
     }
 
@@ -168,19 +141,13 @@ fn text(value: &Value) -> String {
 
 /// crictl prints 64-bit numbers as strings.
 fn number(value: &Value) -> u64 {
-    value
-        .as_u64()
-        .or_else(|| value.as_str()?.parse().ok())
-        .unwrap_or_default()
+    value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or_default()
 }
 
 fn pod(item: &Value) -> Result<Pod> {
     let metadata = &item["metadata"];
     Ok(Pod {
-        id: item["id"]
-            .as_str()
-            .context("a sandbox without id")?
-            .to_owned(),
+        id: item["id"].as_str().context("a sandbox without id")?.to_owned(),
         name: text(&metadata["name"]),
         uid: text(&metadata["uid"]),
         ready: item["state"] == "SANDBOX_READY",
@@ -192,10 +159,7 @@ fn container(item: &Value) -> Result<Container> {
     let labels = item["labels"].as_object().cloned().unwrap_or_default();
     let label = |key: &str| labels.get(key).map(text).unwrap_or_default();
     Ok(Container {
-        id: item["id"]
-            .as_str()
-            .context("a container without id")?
-            .to_owned(),
+        id: item["id"].as_str().context("a container without id")?.to_owned(),
         sandbox: text(&item["podSandboxId"]),
         name: text(&item["metadata"]["name"]),
         pod: label("io.kubernetes.pod.name"),

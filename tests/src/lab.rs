@@ -64,25 +64,16 @@ impl Runtime {
 
     /// Checks that the program is of the version the rung promises; returns what it calls itself.
     pub fn check(self) -> Result<String> {
-        let told = process::run(
-            Command::new(self.bin()?.join("containerd")).arg("--version"),
-            Duration::from_secs(10),
-        )?
-        .success()?;
-        let version = told
-            .split_whitespace()
-            .nth(2)
-            .unwrap_or_default()
-            .trim_start_matches('v');
+        let told =
+            process::run(Command::new(self.bin()?.join("containerd")).arg("--version"), Duration::from_secs(10))?
+                .success()?;
+        let version = told.split_whitespace().nth(2).unwrap_or_default().trim_start_matches('v');
         let wanted = match self {
             Self::Containerd2 => "2.",
             Self::Containerd1 => "1.6.",
         };
         if !version.starts_with(wanted) {
-            bail!(
-                "this rung is for containerd {wanted}x, found `{}`",
-                told.trim()
-            );
+            bail!("this rung is for containerd {wanted}x, found `{}`", told.trim());
         }
         Ok(told.trim().to_owned())
     }
@@ -128,8 +119,7 @@ impl Number {
     /// Takes the number, if no living process has it.
     fn lock(self) -> Result<Option<File>> {
         let path = std::env::temp_dir().join(format!("ticklet-lab-{}.lock", self.0));
-        let file =
-            File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
@@ -156,13 +146,7 @@ impl Lab {
     pub fn start(runtime: Runtime) -> Result<Self> {
         let (number, lock) = free_number()?;
         remains::remove(number)?;
-        let mut lab = Self {
-            number,
-            runtime,
-            containerd: None,
-            over: false,
-            _lock: lock,
-        };
+        let mut lab = Self { number, runtime, containerd: None, over: false, _lock: lock };
         fs::create_dir_all(lab.dir())?;
         cgroup::create(&number.cgroup())?;
         config::write(number, runtime)?;
@@ -215,25 +199,13 @@ impl Lab {
     /// Starts containerd, for the first time or after [`Lab::stop_containerd`].
     pub fn start_containerd(&mut self) -> Result<()> {
         let dir = self.dir();
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(dir.join("containerd.log"))?;
+        let log = File::options().create(true).append(true).open(dir.join("containerd.log"))?;
         let bin = self.runtime.bin()?;
         // The shim is looked for in PATH: each version must find its own.
-        let path = format!(
-            "{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            bin.display()
-        );
+        let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", bin.display());
         let mut command = Command::new(bin.join("containerd"));
-        command
-            .arg("--config")
-            .arg(dir.join("containerd.toml"))
-            .env("PATH", path);
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
+        command.arg("--config").arg(dir.join("containerd.toml")).env("PATH", path);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.containerd = Some(command.spawn().context("cannot start containerd")?);
         self.wait_until_served()
     }
@@ -261,18 +233,10 @@ impl Lab {
         let crictl = self.crictl()?;
         let end = Instant::now() + START_DEADLINE;
         loop {
-            let answer = if self.socket().exists() {
-                crictl.run(&["version"])
-            } else {
-                Err(anyhow::anyhow!("no socket yet"))
-            };
+            let answer =
+                if self.socket().exists() { crictl.run(&["version"]) } else { Err(anyhow::anyhow!("no socket yet")) };
             let Err(error) = answer else { return Ok(()) };
-            let ended = self
-                .containerd
-                .as_mut()
-                .map(Child::try_wait)
-                .transpose()?
-                .flatten();
+            let ended = self.containerd.as_mut().map(Child::try_wait).transpose()?.flatten();
             if ended.is_some() || Instant::now() > end {
                 let log = fs::read_to_string(self.dir().join("containerd.log")).unwrap_or_default();
                 let tail: Vec<&str> = log.lines().rev().take(15).collect();
@@ -295,14 +259,9 @@ impl Lab {
             .arg(&archive);
         if self.runtime == Runtime::Containerd1 {
             ctr = Command::new(self.runtime.bin()?.join("ctr"));
-            ctr.arg("--address")
-                .arg(self.socket())
-                .args(["--namespace", "k8s.io", "images", "import"])
-                .arg(&archive);
+            ctr.arg("--address").arg(self.socket()).args(["--namespace", "k8s.io", "images", "import"]).arg(&archive);
         }
-        process::run(&mut ctr, Duration::from_secs(120))?
-            .success()
-            .context("cannot import the images")?;
+        process::run(&mut ctr, Duration::from_secs(120))?.success().context("cannot import the images")?;
         fs::remove_file(&archive)?;
         Ok(())
     }
@@ -344,15 +303,9 @@ impl Lab {
     fn keep_logs(&self) {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("test").replace("::", "-");
-        let kept = std::env::temp_dir()
-            .join("ticklet-failed")
-            .join(format!("{}-{name}", self.runtime.name()));
+        let kept = std::env::temp_dir().join("ticklet-failed").join(format!("{}-{name}", self.runtime.name()));
         let copied = fs::create_dir_all(&kept).and_then(|()| copy_logs(&self.dir(), &kept));
-        eprintln!(
-            "logs are in {}{}",
-            kept.display(),
-            if copied.is_err() { " (incomplete)" } else { "" }
-        );
+        eprintln!("logs are in {}{}", kept.display(), if copied.is_err() { " (incomplete)" } else { "" });
     }
 }
 
@@ -360,9 +313,7 @@ impl Lab {
 fn copy_logs(from: &Path, to: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(from)? {
         let path = entry?.path();
-        let wanted = path
-            .extension()
-            .is_some_and(|end| end == "log" || end == "yaml" || end == "toml");
+        let wanted = path.extension().is_some_and(|end| end == "log" || end == "yaml" || end == "toml");
         if let (true, Some(name)) = (wanted, path.file_name()) {
             fs::copy(&path, to.join(name))?;
         }

@@ -32,13 +32,7 @@ impl Node {
     /// A node without a running ticklet.
     pub fn new(lab: Lab) -> Result<Self> {
         let [port, healthz_port] = free_ports()?;
-        let node = Self {
-            ticklet: None,
-            port,
-            healthz_port,
-            crictl: lab.crictl()?,
-            lab,
-        };
+        let node = Self { ticklet: None, port, healthz_port, crictl: lab.crictl()?, lab };
         fs::create_dir_all(node.manifests())?;
         fs::write(node.config_file(), node.configuration())?;
         Ok(node)
@@ -123,31 +117,13 @@ authorization:
 
     /// Starts a kubelet program with the flags that ticklet and the reference share.
     pub fn start_program(&mut self, program: &Path) -> Result<()> {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.log_file())?;
+        let log = File::options().create(true).append(true).open(self.log_file())?;
         let mut command = Command::new(program);
-        command
-            .arg("--config")
-            .arg(self.config_file())
-            .arg("--root-dir")
-            .arg(self.root());
+        command.arg("--config").arg(self.config_file()).arg("--root-dir").arg(self.root());
         command.arg("--cert-dir").arg(self.root().join("pki"));
-        command.args([
-            "--hostname-override",
-            NODE,
-            "--node-ip",
-            &self.lab.address(),
-            "--v=2",
-        ]);
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
+        command.args(["--hostname-override", NODE, "--node-ip", &self.lab.address(), "--v=2"]);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         self.ticklet = Some(child);
         Ok(())
     }
@@ -163,10 +139,7 @@ authorization:
             return Ok(());
         };
         if let Some(status) = child.try_wait()? {
-            bail!(
-                "ticklet had ended by itself with {status}:\n{}",
-                self.log_tail()
-            );
+            bail!("ticklet had ended by itself with {status}:\n{}", self.log_tail());
         }
         child.kill()?;
         child.wait()?;
@@ -179,27 +152,17 @@ authorization:
             return Ok(());
         };
         if !process::stop(&mut child, Signal::SIGTERM, Duration::from_secs(20))? {
-            bail!(
-                "ticklet did not end within 20 s of SIGTERM:\n{}",
-                self.log_tail()
-            );
+            bail!("ticklet did not end within 20 s of SIGTERM:\n{}", self.log_tail());
         }
         Ok(())
     }
 
     /// Fails when ticklet ended by itself.
     pub fn check_alive(&mut self) -> Result<()> {
-        let status = self
-            .ticklet
-            .as_mut()
-            .context("ticklet is not running")?
-            .try_wait()?;
+        let status = self.ticklet.as_mut().context("ticklet is not running")?.try_wait()?;
         match status {
             None => Ok(()),
-            Some(status) => bail!(
-                "ticklet ended by itself with {status}:\n{}",
-                self.log_tail()
-            ),
+            Some(status) => bail!("ticklet ended by itself with {status}:\n{}", self.log_tail()),
         }
     }
 
@@ -207,14 +170,12 @@ authorization:
     pub fn put(&self, file: &str, content: impl AsRef<[u8]>) -> Result<()> {
         let hidden = self.manifests().join(format!(".{file}.new"));
         fs::write(&hidden, content)?;
-        fs::rename(&hidden, self.manifests().join(file))
-            .with_context(|| format!("cannot put {file}"))
+        fs::rename(&hidden, self.manifests().join(file)).with_context(|| format!("cannot put {file}"))
     }
 
     /// Takes a manifest out of the folder.
     pub fn remove(&self, file: &str) -> Result<()> {
-        fs::remove_file(self.manifests().join(file))
-            .with_context(|| format!("cannot remove {file}"))
+        fs::remove_file(self.manifests().join(file)).with_context(|| format!("cannot remove {file}"))
     }
 
     /// The running containers of a static pod, given by its name in the manifest.
@@ -228,11 +189,7 @@ authorization:
     pub fn wait_running(&mut self, pod: &str, deadline: Duration) -> Result<Container> {
         self.wait(&format!("pod {pod} runs"), deadline, |node| {
             let mut running = node.running(pod)?;
-            Ok(if running.len() == 1 {
-                running.pop()
-            } else {
-                None
-            })
+            Ok(if running.len() == 1 { running.pop() } else { None })
         })
     }
 
@@ -240,11 +197,7 @@ authorization:
     pub fn wait_gone(&mut self, pod: &str, deadline: Duration) -> Result<()> {
         self.wait(&format!("pod {pod} is gone"), deadline, |node| {
             let name = format!("{pod}-{NODE}");
-            let ready = node
-                .crictl
-                .pods()?
-                .iter()
-                .any(|sandbox| sandbox.name == name && sandbox.ready);
+            let ready = node.crictl.pods()?.iter().any(|sandbox| sandbox.name == name && sandbox.ready);
             Ok((!ready && node.running(pod)?.is_empty()).then_some(()))
         })
     }
@@ -266,10 +219,7 @@ authorization:
                 self.check_alive()?;
             }
             if Instant::now() >= end {
-                let why = answer
-                    .err()
-                    .map(|error| format!(" ({error:#})"))
-                    .unwrap_or_default();
+                let why = answer.err().map(|error| format!(" ({error:#})")).unwrap_or_default();
                 bail!("not within {deadline:?}: {what}{why}\n{}", self.log_tail());
             }
             std::thread::sleep(Duration::from_millis(25));
@@ -288,8 +238,7 @@ authorization:
         let address = SocketAddr::from(([127, 0, 0, 1], self.healthz_port));
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        stream
-            .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let code = answer.split(' ').nth(1).context("no HTTP answer")?;
@@ -325,23 +274,12 @@ pub fn ticklet() -> Result<PathBuf> {
     }
     // Test programs lie in `target/PROFILE/deps`, the binary one folder up.
     let me = std::env::current_exe()?;
-    let found = me
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|dir| dir.join("ticklet"))
-        .find(|path| path.is_file());
+    let found = me.ancestors().skip(1).take(2).map(|dir| dir.join("ticklet")).find(|path| path.is_file());
     found.context("no ticklet beside the tests: run `cargo build --workspace --bins`")
 }
 
 /// Two ports that nobody listens on at the moment.
 fn free_ports() -> Result<[u16; 2]> {
-    let listeners = [
-        TcpListener::bind("127.0.0.1:0")?,
-        TcpListener::bind("127.0.0.1:0")?,
-    ];
-    Ok([
-        listeners[0].local_addr()?.port(),
-        listeners[1].local_addr()?.port(),
-    ])
+    let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
+    Ok([listeners[0].local_addr()?.port(), listeners[1].local_addr()?.port()])
 }

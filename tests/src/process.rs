@@ -32,28 +32,16 @@ impl Output {
 
 /// Runs a command to its end; kills it when the deadline passes.
 pub fn run(command: &mut Command, deadline: Duration) -> Result<Output> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start {command:?}"))?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
     let stdout = reader(child.stdout.take());
     let stderr = reader(child.stderr.take());
     let Some(status) = wait(&mut child, deadline)? else {
-        child
-            .kill()
-            .and_then(|()| child.wait())
-            .with_context(|| format!("cannot kill {command:?}"))?;
+        child.kill().and_then(|()| child.wait()).with_context(|| format!("cannot kill {command:?}"))?;
         bail!("no end after {deadline:?}: {command:?}");
     };
     let text = |thread: std::thread::JoinHandle<String>| thread.join().unwrap_or_default();
-    Ok(Output {
-        status,
-        stdout: text(stdout),
-        stderr: text(stderr),
-    })
+    Ok(Output { status, stdout: text(stdout), stderr: text(stderr) })
 }
 
 /// Waits for a child until the deadline; `None` when it still runs.
@@ -123,9 +111,7 @@ impl Process {
     /// The last part of the program's path.
     #[must_use]
     pub fn program(&self) -> &str {
-        self.args
-            .first()
-            .map_or("", |path| path.rsplit('/').next().unwrap_or(path))
+        self.args.first().map_or("", |path| path.rsplit('/').next().unwrap_or(path))
     }
 
     /// Kills it; that it is gone already is fine.
@@ -147,11 +133,7 @@ pub fn all() -> Result<Vec<Process>> {
     let mut processes = Vec::new();
     for entry in std::fs::read_dir("/proc").context("cannot read /proc")? {
         let entry = entry?;
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
         // A process may end while it is looked at.
@@ -165,19 +147,11 @@ pub fn all() -> Result<Vec<Process>> {
 /// Reads one process; zombies and threads of the kernel have no command line and are left out.
 fn read(pid: i32, dir: &Path) -> Option<Process> {
     let line = std::fs::read(dir.join("cmdline")).ok()?;
-    let args: Vec<String> = line
-        .split(|byte| *byte == 0)
-        .map(|arg| String::from_utf8_lossy(arg).into_owned())
-        .collect();
+    let args: Vec<String> =
+        line.split(|byte| *byte == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
     let stat = std::fs::read_to_string(dir.join("stat")).ok()?;
     // The second field is a name in brackets that may hold anything.
-    let parent = stat
-        .rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()?;
+    let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
     (!line.is_empty()).then_some(Process { pid, parent, args })
 }
 
@@ -195,17 +169,9 @@ mod tests {
 
     #[test]
     fn output_and_failure_are_told() {
-        let ok = run(
-            Command::new("sh").args(["-c", "echo out; echo err >&2"]),
-            Duration::from_secs(10),
-        )
-        .unwrap();
+        let ok = run(Command::new("sh").args(["-c", "echo out; echo err >&2"]), Duration::from_secs(10)).unwrap();
         assert_eq!((ok.stdout.as_str(), ok.stderr.as_str()), ("out\n", "err\n"));
-        let bad = run(
-            Command::new("sh").args(["-c", "echo why >&2; exit 3"]),
-            Duration::from_secs(10),
-        )
-        .unwrap();
+        let bad = run(Command::new("sh").args(["-c", "echo why >&2; exit 3"]), Duration::from_secs(10)).unwrap();
         assert!(bad.success().unwrap_err().to_string().ends_with("why"));
     }
 

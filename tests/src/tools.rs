@@ -27,12 +27,11 @@ const CONTAINERD: GoTools = GoTools {
     packages: &["cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"],
 };
 
-const CRICTL: GoTools = GoTools {
-    name: "crictl",
-    module: "sigs.k8s.io/cri-tools",
-    version: "v1.37.0",
-    packages: &["cmd/crictl"],
-};
+const CRICTL: GoTools =
+    GoTools { name: "crictl", module: "sigs.k8s.io/cri-tools", version: "v1.37.0", packages: &["cmd/crictl"] };
+
+/// The published CRI definitions that ours are compared with.
+const CRI_API: &str = "k8s.io/cri-api@v0.37.2";
 
 /// A cold build of containerd takes about five minutes of two cores.
 const BUILD_DEADLINE: Duration = Duration::from_secs(40 * 60);
@@ -42,6 +41,16 @@ pub fn ensure_lab() -> Result<()> {
     CRICTL.ensure()?;
     CONTAINERD.ensure()?;
     ensure_debian_containerd()
+}
+
+/// The folder of the published CRI module, downloaded when it is not there.
+pub fn cri_api() -> Result<PathBuf> {
+    let mut download = go(&std::env::temp_dir());
+    download.args(["mod", "download", "-json", CRI_API]);
+    let told =
+        process::run(&mut download, BUILD_DEADLINE)?.success().with_context(|| format!("cannot get {CRI_API}"))?;
+    let told: serde_json::Value = serde_json::from_str(&told).context("go mod download printed no JSON")?;
+    Ok(told["Dir"].as_str().context("go mod download named no folder")?.into())
 }
 
 /// The folder with containerd 2.x, its shim and `ctr`.
@@ -63,10 +72,9 @@ pub fn crictl() -> Result<PathBuf> {
 fn cache() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()) {
         Some(path) => PathBuf::from(path),
-        None => PathBuf::from(
-            std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?,
-        )
-        .join(".cache"),
+        None => {
+            PathBuf::from(std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?).join(".cache")
+        }
     };
     Ok(base.join("ticklet/tools"))
 }
@@ -82,46 +90,25 @@ impl GoTools {
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let lock = File::create(dir.join("lock"))?;
         lock.lock().context("cannot lock the tools' cache")?;
-        let program = |package: &str| {
-            dir.join("bin")
-                .join(package.rsplit('/').next().unwrap_or(package))
-        };
-        if self
-            .packages
-            .iter()
-            .all(|package| program(package).exists())
-        {
+        let program = |package: &str| dir.join("bin").join(package.rsplit('/').next().unwrap_or(package));
+        if self.packages.iter().all(|package| program(package).exists()) {
             return Ok(());
         }
         self.write_module(&dir)?;
         let mut build = go(&dir);
         build.args(["build", "-trimpath", "-ldflags=-s -w", "-o", "bin/"]);
-        build.args(
-            self.packages
-                .iter()
-                .map(|package| format!("{}/{package}", self.module)),
-        );
-        build_step(&mut build)
-            .with_context(|| format!("cannot build {} {}", self.name, self.version))
+        build.args(self.packages.iter().map(|package| format!("{}/{package}", self.module)));
+        build_step(&mut build).with_context(|| format!("cannot build {} {}", self.name, self.version))
     }
 
     /// Writes a module whose only content is the programs as dependencies, then lets Go fill in the rest.
     fn write_module(&self, dir: &Path) -> Result<()> {
-        let imports: String = self
-            .packages
-            .iter()
-            .map(|package| format!("import _ \"{}/{package}\"\n", self.module))
-            .collect();
-        fs::write(
-            dir.join("tools.go"),
-            format!("//go:build tools\n\npackage tools\n\n{imports}"),
-        )?;
+        let imports: String =
+            self.packages.iter().map(|package| format!("import _ \"{}/{package}\"\n", self.module)).collect();
+        fs::write(dir.join("tools.go"), format!("//go:build tools\n\npackage tools\n\n{imports}"))?;
         fs::write(
             dir.join("go.mod"),
-            format!(
-                "module tools\n\ngo 1.26.0\n\nrequire {} {}\n",
-                self.module, self.version
-            ),
+            format!("module tools\n\ngo 1.26.0\n\nrequire {} {}\n", self.module, self.version),
         )?;
         build_step(go(dir).args(["mod", "tidy"]))
             .with_context(|| format!("cannot resolve {} {}", self.name, self.version))
@@ -131,10 +118,7 @@ impl GoTools {
 /// Go in a folder, without C: the programs are static and need no headers.
 fn go(dir: &Path) -> Command {
     let mut go = Command::new("go");
-    go.current_dir(dir)
-        .env("CGO_ENABLED", "0")
-        .env("GOFLAGS", "-buildvcs=false")
-        .env("GOWORK", "off");
+    go.current_dir(dir).env("CGO_ENABLED", "0").env("GOFLAGS", "-buildvcs=false").env("GOWORK", "off");
     go
 }
 
@@ -155,15 +139,12 @@ fn ensure_debian_containerd() -> Result<()> {
     fs::create_dir_all(&dir)?;
     // apt gives up root for downloads and then can't write into a folder of root's, with a warning only.
     let mut apt = Command::new("apt-get");
-    apt.args(["download", "-o", "APT::Sandbox::User=root", "containerd"])
-        .current_dir(&dir);
+    apt.args(["download", "-o", "APT::Sandbox::User=root", "containerd"]).current_dir(&dir);
     build_step(&mut apt).context("cannot download Debian's containerd")?;
     let package = fs::read_dir(&dir)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|end| end == "deb"));
-    let Some(package) = package else {
-        bail!("apt-get download left no package in {}", dir.display())
-    };
+    let Some(package) = package else { bail!("apt-get download left no package in {}", dir.display()) };
     build_step(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&dir))?;
     fs::remove_file(&package)?;
     Ok(())

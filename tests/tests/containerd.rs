@@ -29,10 +29,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// A lab on the chosen runtime; `None`, said aloud, when none was chosen.
 fn chosen_lab() -> Option<Lab> {
     let Some(runtime) = Runtime::from_environment().unwrap() else {
-        eprintln!(
-            "{} is not set: this rung was not selected",
-            Runtime::VARIABLE
-        );
+        eprintln!("{} is not set: this rung was not selected", Runtime::VARIABLE);
         return None;
     };
     Some(Lab::start(runtime).unwrap())
@@ -63,11 +60,7 @@ spec:
 
 /// The same with a UID that stays the same when the manifest changes.
 fn shell_pod_with_uid(name: &str, uid: &str, script: &str) -> String {
-    shell_pod(name, script, "").replacen(
-        &format!("  name: {name}\n"),
-        &format!("  name: {name}\n  uid: {uid}\n"),
-        1,
-    )
+    shell_pod(name, script, "").replacen(&format!("  name: {name}\n"), &format!("  name: {name}\n  uid: {uid}\n"), 1)
 }
 
 /// A script that waits and ends at once when it is told to.

@@ -17,14 +17,7 @@ pub(crate) fn format() -> Result<()> {
 
 /// No compiler or clippy warning anywhere, tests included.
 pub(crate) fn lints() -> Result<()> {
-    run(cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--locked",
-        "--",
-        "-Dwarnings",
-    ]))
+    run(cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-Dwarnings"]))
 }
 
 /// The core builds for a machine without an operating system.

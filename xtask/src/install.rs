@@ -15,9 +15,7 @@ type IsThere = fn() -> bool;
 /// Debian packages the lab needs, each with a sign that it is there.
 const PACKAGES: [(&str, IsThere); 5] = [
     ("runc", || has_program("runc")),
-    ("containernetworking-plugins", || {
-        Path::new(tests::lab::CNI_PLUGINS).join("bridge").exists()
-    }),
+    ("containernetworking-plugins", || Path::new(tests::lab::CNI_PLUGINS).join("bridge").exists()),
     ("busybox-static", || tests::lab::busybox().is_ok()),
     ("iptables", || has_program("iptables")),
     ("iproute2", || has_program("ip")),
@@ -46,11 +44,7 @@ pub(crate) fn sweep() -> Result<()> {
 
 /// Installs the Debian packages that are not there.
 fn debian_packages() -> Result<()> {
-    let wanted: Vec<&str> = PACKAGES
-        .iter()
-        .filter(|(_, is_there)| !is_there())
-        .map(|(name, _)| *name)
-        .collect();
+    let wanted: Vec<&str> = PACKAGES.iter().filter(|(_, is_there)| !is_there()).map(|(name, _)| *name).collect();
     if wanted.is_empty() {
         return Ok(());
     }
@@ -69,10 +63,7 @@ fn debian_packages() -> Result<()> {
 
 /// Adds the target of the core's purity check to the toolchain.
 fn pure_target() -> Result<()> {
-    let libdir = output(command(
-        "rustc",
-        &["--print", "target-libdir", "--target", PURE_TARGET],
-    ))?;
+    let libdir = output(command("rustc", &["--print", "target-libdir", "--target", PURE_TARGET]))?;
     if Path::new(libdir.trim()).exists() {
         return Ok(());
     }

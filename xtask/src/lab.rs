@@ -24,11 +24,7 @@ pub(crate) fn task(args: &[String]) -> Result<()> {
         lab.cgroup(),
         lab.address()
     );
-    println!(
-        "crictl    {} -r {}\nCtrl-C removes it all",
-        tests::tools::crictl()?.display(),
-        lab.endpoint()
-    );
+    println!("crictl    {} -r {}\nCtrl-C removes it all", tests::tools::crictl()?.display(), lab.endpoint());
     signals.forever().next();
     clean(&mut lab)
 }

@@ -3,6 +3,7 @@
 //! Reads the command line, picks the task, prints its failure in one line. CI calls only `cargo xtask test`.
 
 mod checks;
+mod codegen;
 mod install;
 mod lab;
 mod run;
@@ -18,6 +19,7 @@ usage: cargo xtask TASK
 
   test [--only STEP[,STEP]] [-- FILTER]   everything CI runs; --only picks steps by name
   tidy                                    structure of the repository: layers, heads, sizes, words, licences
+  codegen [--check]                       generate the CRI types from `proto/cri`, or compare them
   lab [containerd2|containerd1]           a private containerd with images, until Ctrl-C
   tools                                   build the test tools (containerd 2.x, crictl) into the user's cache
 ";
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let result = match task {
         "test" => test::task(rest),
         "tidy" => tidy::task(),
+        "codegen" => codegen::run(rest.iter().any(|arg| arg == "--check")),
         "lab" => lab::task(rest),
         "tools" => install::tools(),
         "help" | "--help" | "-h" => {

@@ -2,6 +2,7 @@
 //!
 //! Test programs are started here and not by `cargo test`, so that each is counted on its rung and each has a deadline.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -38,114 +39,76 @@ struct Program {
 
 /// Builds and runs the rungs that were asked for.
 pub(crate) fn run(report: &mut Report, filter: &[String]) {
-    let real = ["containerd2", "containerd1"]
-        .into_iter()
-        .any(|name| report.wants(name));
+    let real = ["containerd2", "containerd1"].into_iter().any(|name| report.wants(name));
     // The Go tools build beside cargo's work: both have long stretches that use one core.
     let tools = real.then(|| std::thread::spawn(tests::tools::ensure_lab));
     let mut programs = Vec::new();
-    let asked = ["unit", "simulator", "replay", "containerd2", "containerd1"]
-        .into_iter()
-        .any(|name| report.wants(name));
+    let asked =
+        ["unit", "simulator", "replay", "containerd2", "containerd1"].into_iter().any(|name| report.wants(name));
     if asked {
         report.always("build", "the compiler names the error", |_| {
             programs = build()?;
             Ok(())
         });
     }
-    for (step, label, rung) in [
-        ("unit", "unit", Rung::Unit),
-        ("simulator", "simulator", Rung::Simulator),
-        ("replay", "replay", Rung::Replay),
-    ] {
+    let mut env = Vec::new();
+    if report.wants("unit") {
+        report.always("cri-api", "needs `go` and a network", |_| {
+            env.push(("TICKLET_CRI_API_DIR", tests::tools::cri_api()?));
+            Ok(())
+        });
+    }
+    for (step, label, rung) in
+        [("unit", "unit", Rung::Unit), ("simulator", "simulator", Rung::Simulator), ("replay", "replay", Rung::Replay)]
+    {
         report.step(step, "the failed tests are named above", |report| {
-            run_rung(report, label, &programs, rung, filter, &[])
+            run_rung(report, label, &programs, rung, filter, &env)
         });
     }
     if real {
-        report.always(
-            "tools",
-            "needs `go`, apt-get and a network",
-            |_| match tools.map(std::thread::JoinHandle::join) {
+        report.always("tools", "needs `go`, apt-get and a network", |_| {
+            match tools.map(std::thread::JoinHandle::join) {
                 Some(Ok(end)) => end,
                 _ => bail!("the build of the test tools panicked"),
-            },
-        );
+            }
+        });
     }
     for (step, label, runtime) in [
         ("containerd2", "containerd 2.x", Runtime::Containerd2),
         ("containerd1", "containerd 1.6", Runtime::Containerd1),
     ] {
-        report.step(
-            step,
-            "the failed tests are named above; logs of a failed test stay in its folder",
-            |report| {
-                let found = runtime.check()?;
-                println!("{found}");
-                let end = run_rung(
-                    report,
-                    label,
-                    &programs,
-                    Rung::Containerd,
-                    filter,
-                    &[("TICKLET_RUNTIME", runtime.name())],
-                );
-                install::sweep()?;
-                end
-            },
-        );
+        report.step(step, "the failed tests are named above; logs of a failed test stay in its folder", |report| {
+            let found = runtime.check()?;
+            println!("{found}");
+            let end =
+                run_rung(report, label, &programs, Rung::Containerd, filter, &[("TICKLET_RUNTIME", runtime.name())]);
+            install::sweep()?;
+            end
+        });
     }
 }
 
 /// Builds all test programs and the binaries they drive, with the same features and flags.
 fn build() -> Result<Vec<Program>> {
     run_command(cargo(&["build", "--workspace", "--bins", "--locked"]))?;
-    let json = output(cargo(&[
-        "test",
-        "--workspace",
-        "--no-run",
-        "--locked",
-        "--message-format=json-render-diagnostics",
-    ]))?;
-    json.lines()
-        .filter_map(|line| program(line).transpose())
-        .collect()
+    let json =
+        output(cargo(&["test", "--workspace", "--no-run", "--locked", "--message-format=json-render-diagnostics"]))?;
+    json.lines().filter_map(|line| program(line).transpose()).collect()
 }
 
 /// The test program that one line of cargo's messages announces, if any.
 fn program(line: &str) -> Result<Option<Program>> {
-    let message: Value =
-        serde_json::from_str(line).with_context(|| format!("cargo said `{line}`"))?;
-    let (Some(executable), Some(true)) = (
-        message["executable"].as_str(),
-        message["profile"]["test"].as_bool(),
-    ) else {
+    let message: Value = serde_json::from_str(line).with_context(|| format!("cargo said `{line}`"))?;
+    let (Some(executable), Some(true)) = (message["executable"].as_str(), message["profile"]["test"].as_bool()) else {
         return Ok(None);
     };
-    let manifest = Path::new(
-        message["manifest_path"]
-            .as_str()
-            .context("a message without manifest_path")?,
-    );
-    let manifest_dir = manifest
-        .parent()
-        .context("a manifest without a folder")?
-        .to_path_buf();
-    let package = manifest_dir
-        .file_name()
-        .context("a package without a folder")?
-        .to_string_lossy()
-        .into_owned();
-    let target = message["target"]["name"]
-        .as_str()
-        .context("a message without a target")?;
+    let manifest = Path::new(message["manifest_path"].as_str().context("a message without manifest_path")?);
+    let manifest_dir = manifest.parent().context("a manifest without a folder")?.to_path_buf();
+    let package = manifest_dir.file_name().context("a package without a folder")?.to_string_lossy().into_owned();
+    let target = message["target"]["name"].as_str().context("a message without a target")?;
     Ok(Some(Program {
         rung: rung_of(&package, target),
-        name: if package == target {
-            package
-        } else {
-            format!("{package}/{target}")
-        },
+        name: if package == target { package } else { format!("{package}/{target}") },
         manifest_dir,
         executable: executable.into(),
     }))
@@ -169,7 +132,7 @@ fn run_rung(
     programs: &[Program],
     rung: Rung,
     filter: &[String],
-    env: &[(&str, &str)],
+    env: &[(&str, impl AsRef<OsStr>)],
 ) -> Result<()> {
     let mut failures = Vec::new();
     let mut sum = Counts::default();
@@ -182,15 +145,15 @@ fn run_rung(
                 failures.push(format!("{}: {} failed", program.name, counts.failed));
             }
             Err(error) => {
-                sum.add(Counts {
-                    passed: 0,
-                    failed: 1,
-                });
+                sum.add(Counts { passed: 0, failed: 1 });
                 failures.push(format!("{}: {error:#}", program.name));
             }
         }
     }
     report.count(label, sum);
+    if sum == Counts::default() {
+        bail!("no test ran");
+    }
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));
     }
@@ -198,26 +161,16 @@ fn run_rung(
 }
 
 /// Runs one test program to its end and reads the counts off its summary.
-fn run_program(program: &Program, filter: &[String], env: &[(&str, &str)]) -> Result<Counts> {
+fn run_program(program: &Program, filter: &[String], env: &[(&str, impl AsRef<OsStr>)]) -> Result<Counts> {
     let mut command = Command::new(&program.executable);
-    command
-        .args(filter)
-        .current_dir(&program.manifest_dir)
-        .env("CARGO_MANIFEST_DIR", &program.manifest_dir);
-    command.envs(env.iter().copied()).stdout(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start {}", program.executable.display()))?;
+    command.args(filter).current_dir(&program.manifest_dir).env("CARGO_MANIFEST_DIR", &program.manifest_dir);
+    command.envs(env.iter().map(|(key, value)| (key, value))).stdout(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", program.executable.display()))?;
     let summary = follow(&mut child)?;
     let status = child.wait()?;
-    let Some(summary) = summary else {
-        bail!("ended with {status} and no summary")
-    };
+    let Some(summary) = summary else { bail!("ended with {status} and no summary") };
     if summary.ignored > 0 {
-        bail!(
-            "{} ignored tests: a test that does not run is no test",
-            summary.ignored
-        );
+        bail!("{} ignored tests: a test that does not run is no test", summary.ignored);
     }
     if !status.success() && summary.counts.failed == 0 {
         bail!("ended with {status} though no test failed");
@@ -241,10 +194,7 @@ fn follow(child: &mut Child) -> Result<Option<Summary>> {
             Err(RecvTimeoutError::Timeout) => {
                 child.kill()?;
                 child.wait()?;
-                bail!(
-                    "ran into its deadline of {} minutes",
-                    DEADLINE.as_secs() / 60
-                );
+                bail!("ran into its deadline of {} minutes", DEADLINE.as_secs() / 60);
             }
         }
     }
@@ -254,14 +204,8 @@ fn follow(child: &mut Child) -> Result<Option<Summary>> {
 fn lines_of(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        for line in BufReader::new(stream)
-            .split(b'\n')
-            .map_while(std::io::Result::ok)
-        {
-            if sender
-                .send(String::from_utf8_lossy(&line).into_owned())
-                .is_err()
-            {
+        for line in BufReader::new(stream).split(b'\n').map_while(std::io::Result::ok) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                 break;
             }
         }
@@ -280,19 +224,11 @@ impl Summary {
     fn parse(line: &str) -> Option<Self> {
         let (_, numbers) = line.strip_prefix("test result: ")?.split_once(". ")?;
         let number = |word: &str| {
-            let part = numbers
-                .split("; ")
-                .find_map(|part| part.strip_suffix(word))?;
+            let part = numbers.split("; ").find_map(|part| part.strip_suffix(word))?;
             part.trim().parse().ok()
         };
-        let counts = Counts {
-            passed: number(" passed")?,
-            failed: number(" failed")?,
-        };
-        Some(Self {
-            counts,
-            ignored: number(" ignored")?,
-        })
+        let counts = Counts { passed: number(" passed")?, failed: number(" failed")? };
+        Some(Self { counts, ignored: number(" ignored")? })
     }
 }
 
@@ -304,13 +240,7 @@ mod tests_of_rungs {
     fn summaries_are_read() {
         let line = "test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 5 filtered out; finished in 0.00s";
         let summary = Summary::parse(line).unwrap();
-        assert_eq!(
-            summary.counts,
-            Counts {
-                passed: 3,
-                failed: 1
-            }
-        );
+        assert_eq!(summary.counts, Counts { passed: 3, failed: 1 });
         assert_eq!(summary.ignored, 2);
         assert!(Summary::parse("test rank ... ok").is_none());
     }

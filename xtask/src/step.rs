@@ -36,10 +36,7 @@ struct Done {
 impl Report {
     /// A report that takes only the named steps, or every step if none is named.
     pub(crate) fn new(only: Vec<String>) -> Self {
-        Self {
-            only,
-            ..Self::default()
-        }
+        Self { only, ..Self::default() }
     }
 
     /// Whether the step was asked for.
@@ -48,35 +45,21 @@ impl Report {
     }
 
     /// Runs one step and notes its end; `remedy` is printed when it fails.
-    pub(crate) fn step(
-        &mut self,
-        name: &'static str,
-        remedy: &str,
-        work: impl FnOnce(&mut Self) -> Result<()>,
-    ) {
+    pub(crate) fn step(&mut self, name: &'static str, remedy: &str, work: impl FnOnce(&mut Self) -> Result<()>) {
         if self.wants(name) {
             self.always(name, remedy, work);
         }
     }
 
     /// Like [`Report::step`], for what other steps need: it runs whatever was asked for.
-    pub(crate) fn always(
-        &mut self,
-        name: &'static str,
-        remedy: &str,
-        work: impl FnOnce(&mut Self) -> Result<()>,
-    ) {
+    pub(crate) fn always(&mut self, name: &'static str, remedy: &str, work: impl FnOnce(&mut Self) -> Result<()>) {
         println!("\n=== {name}");
         let start = Instant::now();
         let failure = work(self).err().map(|error| format!("{error:#}"));
         if let Some(failure) = &failure {
             println!("{name} FAILED: {failure}\n  {remedy}");
         }
-        self.steps.push(Done {
-            name,
-            took: start.elapsed(),
-            failure,
-        });
+        self.steps.push(Done { name, took: start.elapsed(), failure });
     }
 
     /// Adds tests that ran to a rung's count.
@@ -91,11 +74,7 @@ impl Report {
     pub(crate) fn finish(&self) -> bool {
         println!("\n{:<16} {:>8}", "step", "time");
         for step in &self.steps {
-            let end = if step.failure.is_some() {
-                "FAILED"
-            } else {
-                "ok"
-            };
+            let end = if step.failure.is_some() { "FAILED" } else { "ok" };
             println!("{:<16} {:>7.1}s  {end}", step.name, step.took.as_secs_f64());
         }
         println!("\n{:<16} {:>8} {:>8}", "rung", "passed", "failed");
@@ -103,11 +82,7 @@ impl Report {
             println!("{rung:<16} {:>8} {:>8}", counts.passed, counts.failed);
         }
         let total = self.total();
-        for step in self
-            .steps
-            .iter()
-            .filter_map(|step| step.failure.as_ref().map(|why| (step.name, why)))
-        {
+        for step in self.steps.iter().filter_map(|step| step.failure.as_ref().map(|why| (step.name, why))) {
             println!("\n{} FAILED: {}", step.0, step.1);
         }
         println!("\n{} passed, {} failed", total.passed, total.failed);
@@ -120,11 +95,7 @@ impl Report {
         for (_, counts) in &self.rungs {
             total.add(*counts);
         }
-        let broken_steps = self
-            .steps
-            .iter()
-            .filter(|step| step.failure.is_some())
-            .count();
+        let broken_steps = self.steps.iter().filter(|step| step.failure.is_some()).count();
         total.failed = total.failed.max(broken_steps);
         total
     }
@@ -137,22 +108,10 @@ mod tests {
     #[test]
     fn a_broken_step_fails_the_run_even_if_every_test_passed() {
         let mut report = Report::new(vec![]);
-        report.count(
-            "unit",
-            Counts {
-                passed: 3,
-                failed: 0,
-            },
-        );
+        report.count("unit", Counts { passed: 3, failed: 0 });
         assert!(report.finish());
         report.step("fmt", "run cargo fmt", |_| anyhow::bail!("not formatted"));
-        assert_eq!(
-            report.total(),
-            Counts {
-                passed: 3,
-                failed: 1
-            }
-        );
+        assert_eq!(report.total(), Counts { passed: 3, failed: 1 });
         assert!(!report.finish());
     }
 
@@ -161,21 +120,9 @@ mod tests {
         let mut report = Report::new(vec!["tidy".to_owned()]);
         report.step("fmt", "", |_| anyhow::bail!("must not run"));
         report.step("tidy", "", |report| {
-            report.count(
-                "unit",
-                Counts {
-                    passed: 1,
-                    failed: 0,
-                },
-            );
+            report.count("unit", Counts { passed: 1, failed: 0 });
             Ok(())
         });
-        assert_eq!(
-            report.total(),
-            Counts {
-                passed: 1,
-                failed: 0
-            }
-        );
+        assert_eq!(report.total(), Counts { passed: 1, failed: 0 });
     }
 }

@@ -40,15 +40,8 @@ fn findings() -> Result<Vec<String>> {
 
 /// Files of the repository that git tracks or would track, relative to the root.
 fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
-    let listed = output(command(
-        "git",
-        &["ls-files", "--cached", "--others", "--exclude-standard"],
-    ))?;
-    Ok(listed
-        .lines()
-        .map(PathBuf::from)
-        .filter(|path| root.join(path).is_file())
-        .collect())
+    let listed = output(command("git", &["ls-files", "--cached", "--others", "--exclude-standard"]))?;
+    Ok(listed.lines().map(PathBuf::from).filter(|path| root.join(path).is_file()).collect())
 }
 
 #[cfg(test)]

@@ -41,11 +41,8 @@ fn delegate(hierarchy: &Path, dir: &Path) -> Result<()> {
         return Ok(());
     };
     let enabled = fs::read_to_string(hierarchy.join("cgroup.subtree_control"))?;
-    let wanted: Vec<String> = controllers
-        .split_whitespace()
-        .filter(|name| enabled.contains(name))
-        .map(|name| format!("+{name}"))
-        .collect();
+    let wanted: Vec<String> =
+        controllers.split_whitespace().filter(|name| enabled.contains(name)).map(|name| format!("+{name}")).collect();
     if !wanted.is_empty() {
         fs::write(dir.join("cgroup.subtree_control"), wanted.join(" "))?;
     }
@@ -53,15 +50,12 @@ fn delegate(hierarchy: &Path, dir: &Path) -> Result<()> {
 }
 
 fn has_controllers(hierarchy: &Path) -> bool {
-    fs::read_to_string(hierarchy.join("cgroup.controllers"))
-        .map_or(true, |text| !text.trim().is_empty())
+    fs::read_to_string(hierarchy.join("cgroup.controllers")).map_or(true, |text| !text.trim().is_empty())
 }
 
 /// The folders of this cgroup that exist.
 pub(super) fn existing(name: &str) -> Result<Vec<PathBuf>> {
-    let dirs = hierarchies()?
-        .into_iter()
-        .map(|hierarchy| hierarchy.join(name));
+    let dirs = hierarchies()?.into_iter().map(|hierarchy| hierarchy.join(name));
     Ok(dirs.filter(|dir| dir.exists()).collect())
 }
 
@@ -73,8 +67,7 @@ pub(super) fn remove(name: &str) -> Result<()> {
         while let Err(error) = remove_tree(&dir) {
             attempts += 1;
             if attempts > 100 {
-                return Err(error)
-                    .with_context(|| format!("cannot remove cgroup {}", dir.display()));
+                return Err(error).with_context(|| format!("cannot remove cgroup {}", dir.display()));
             }
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -38,10 +38,7 @@ pub fn busybox() -> Result<PathBuf> {
 /// A program without an interpreter names no dynamic loader.
 fn is_static(elf: &[u8]) -> bool {
     let head = &elf[..elf.len().min(4096)];
-    elf.starts_with(b"\x7fELF")
-        && !head
-            .windows(8)
-            .any(|window| window == b"/ld-linu" || window == b"/ld-musl")
+    elf.starts_with(b"\x7fELF") && !head.windows(8).any(|window| window == b"/ld-linu" || window == b"/ld-musl")
 }
 
 /// Writes both images as one archive in docker's format.
@@ -49,11 +46,7 @@ pub(super) fn write_archive(path: &Path) -> Result<()> {
     let layer = layer()?;
     let busybox = image_config(&layer, BUSYBOX_IMAGE, &["sh"]);
     // The runtime ends sandboxes with a kill: the process only has to wait.
-    let pause = image_config(
-        &layer,
-        PAUSE_IMAGE,
-        &["/bin/busybox", "sleep", "2147483647"],
-    );
+    let pause = image_config(&layer, PAUSE_IMAGE, &["/bin/busybox", "sleep", "2147483647"]);
     let file_name = |config: &[u8]| format!("{}.json", hex(config));
     let manifest = json!([
         { "Config": file_name(&busybox), "RepoTags": [BUSYBOX_IMAGE], "Layers": ["layer.tar"] },
@@ -64,45 +57,29 @@ pub(super) fn write_archive(path: &Path) -> Result<()> {
     tar.file(&file_name(&pause), 0o644, &pause)?;
     tar.file("layer.tar", 0o644, &layer)?;
     tar.file("manifest.json", 0o644, manifest.to_string().as_bytes())?;
-    File::create(path)?
-        .write_all(&tar.end())
-        .with_context(|| format!("cannot write {}", path.display()))
+    File::create(path)?.write_all(&tar.end()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The root file system: busybox under all its names, and the files programs expect.
 fn layer() -> Result<Vec<u8>> {
     let busybox = busybox()?;
-    let names = process::run(
-        Command::new(&busybox).arg("--list"),
-        Duration::from_secs(10),
-    )?
-    .success()?;
+    let names = process::run(Command::new(&busybox).arg("--list"), Duration::from_secs(10))?.success()?;
     let mut tar = Tar::default();
-    for dir in [
-        "bin", "dev", "etc", "home", "proc", "root", "sys", "tmp", "usr", "var", "var/www",
-    ] {
+    for dir in ["bin", "dev", "etc", "home", "proc", "root", "sys", "tmp", "usr", "var", "var/www"] {
         tar.dir(dir, if dir == "tmp" { 0o1777 } else { 0o755 })?;
     }
     tar.file("bin/busybox", 0o755, &fs::read(&busybox)?)?;
     for name in names.split_whitespace().filter(|name| *name != "busybox") {
         tar.link(&format!("bin/{name}"), "busybox")?;
     }
-    tar.file(
-        "etc/passwd",
-        0o644,
-        b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n",
-    )?;
+    tar.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n")?;
     tar.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n")?;
     Ok(tar.end())
 }
 
 fn image_config(layer: &[u8], name: &str, command: &[&str]) -> Vec<u8> {
     let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    let architecture = if cfg!(target_arch = "aarch64") {
-        "arm64"
-    } else {
-        "amd64"
-    };
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let config = json!({
         "architecture": architecture,
         "os": "linux",
@@ -114,10 +91,7 @@ fn image_config(layer: &[u8], name: &str, command: &[&str]) -> Vec<u8> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A tar archive in memory, in the plain ustar form.
@@ -130,8 +104,7 @@ impl Tar {
     fn file(&mut self, name: &str, mode: u32, content: &[u8]) -> Result<()> {
         self.header(name, mode, b'0', content.len(), "")?;
         self.bytes.extend(content);
-        self.bytes
-            .resize(self.bytes.len().next_multiple_of(BLOCK), 0);
+        self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK), 0);
         Ok(())
     }
 
@@ -187,10 +160,7 @@ mod tests {
         fs::write(dir.join("a.tar"), tar.end()).unwrap();
         let mut command = Command::new("tar");
         command.args(["-x", "-f", "a.tar"]).current_dir(&dir);
-        process::run(&mut command, Duration::from_secs(10))
-            .unwrap()
-            .success()
-            .unwrap();
+        process::run(&mut command, Duration::from_secs(10)).unwrap().success().unwrap();
         let content = fs::read_to_string(dir.join("d/l")).unwrap();
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(content, "content\n");

@@ -15,13 +15,7 @@ use super::{Number, cgroup};
 use crate::process::{self, Process};
 
 /// Programs that may belong to a lab; others that merely name its folder are left alone.
-const PROGRAMS: [&str; 5] = [
-    "containerd",
-    "containerd-shim-runc-v2",
-    "ticklet",
-    "kubelet",
-    "runc",
-];
+const PROGRAMS: [&str; 5] = ["containerd", "containerd-shim-runc-v2", "ticklet", "kubelet", "runc"];
 
 /// Where the CNI library remembers what it set up.
 const CNI_RESULTS: &str = "/var/lib/cni/results";
@@ -32,29 +26,13 @@ pub(super) fn find(number: Number) -> Result<Vec<String>> {
     for process in processes(number)? {
         found.push(format!("process {} {}", process.pid, process.program()));
     }
-    found.extend(
-        mounts(&number.dir())?
-            .into_iter()
-            .map(|mount| format!("mount {}", mount.display())),
-    );
-    found.extend(
-        cgroup::existing(&number.cgroup())?
-            .into_iter()
-            .map(|dir| format!("cgroup {}", dir.display())),
-    );
+    found.extend(mounts(&number.dir())?.into_iter().map(|mount| format!("mount {}", mount.display())));
+    found.extend(cgroup::existing(&number.cgroup())?.into_iter().map(|dir| format!("cgroup {}", dir.display())));
     if bridge_exists(number) {
         found.push(format!("interface {}", number.bridge()));
     }
-    found.extend(
-        nat_rules(number)?
-            .into_iter()
-            .map(|rule| format!("iptables {rule}")),
-    );
-    found.extend(
-        cni_results(number)?
-            .into_iter()
-            .map(|path| format!("file {}", path.display())),
-    );
+    found.extend(nat_rules(number)?.into_iter().map(|rule| format!("iptables {rule}")));
+    found.extend(cni_results(number)?.into_iter().map(|path| format!("file {}", path.display())));
     if number.dir().exists() {
         found.push(format!("folder {}", number.dir().display()));
     }
@@ -66,8 +44,7 @@ pub(super) fn remove(number: Number) -> Result<()> {
     kill_processes(number)?;
     cgroup::remove(&number.cgroup())?;
     for mount in mounts(&number.dir())?.iter().rev() {
-        umount2(mount, MntFlags::MNT_DETACH)
-            .with_context(|| format!("cannot unmount {}", mount.display()))?;
+        umount2(mount, MntFlags::MNT_DETACH).with_context(|| format!("cannot unmount {}", mount.display()))?;
     }
     if bridge_exists(number) {
         run("ip", &["link", "delete", &number.bridge()])?;
@@ -88,24 +65,19 @@ pub(super) fn remove(number: Number) -> Result<()> {
 fn processes(number: Number) -> Result<Vec<Process>> {
     let dir = format!("{}/", number.dir().display());
     let mut all = process::all()?;
-    all.retain(|process| {
-        PROGRAMS.contains(&process.program()) && process.args.iter().any(|arg| arg.contains(&dir))
-    });
+    all.retain(|process| PROGRAMS.contains(&process.program()) && process.args.iter().any(|arg| arg.contains(&dir)));
     Ok(all)
 }
 
 /// Kills agents and containerd first, so that nobody restarts anything, then shims with their containers.
 fn kill_processes(number: Number) -> Result<()> {
     let ours = processes(number)?;
-    let (shims, others): (Vec<Process>, Vec<Process>) = ours
-        .into_iter()
-        .partition(|process| process.program().contains("shim"));
+    let (shims, others): (Vec<Process>, Vec<Process>) =
+        ours.into_iter().partition(|process| process.program().contains("shim"));
     others.iter().try_for_each(Process::kill)?;
     let parents: BTreeSet<i32> = shims.iter().map(|shim| shim.pid).collect();
-    let children: Vec<Process> = process::all()?
-        .into_iter()
-        .filter(|process| parents.contains(&process.parent))
-        .collect();
+    let children: Vec<Process> =
+        process::all()?.into_iter().filter(|process| parents.contains(&process.parent)).collect();
     shims.iter().chain(&children).try_for_each(Process::kill)?;
     let mut attempts = 0;
     while !processes(number)?.is_empty() && attempts < 100 {
@@ -117,12 +89,8 @@ fn kill_processes(number: Number) -> Result<()> {
 
 /// Mount points below a folder, in the order of mounting.
 fn mounts(dir: &Path) -> Result<Vec<PathBuf>> {
-    let table =
-        fs::read_to_string("/proc/self/mountinfo").context("cannot read the mount table")?;
-    let points = table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .map(PathBuf::from);
+    let table = fs::read_to_string("/proc/self/mountinfo").context("cannot read the mount table")?;
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
     Ok(points.filter(|point| point.starts_with(dir)).collect())
 }
 
@@ -135,11 +103,7 @@ fn nat_rules(number: Number) -> Result<Vec<String>> {
     let rules = run("iptables", &["-w", "-t", "nat", "-S"])?;
     // The name stands in quotes inside the quoted comment: dnat name: "tklab1" id: "…".
     let name = format!("name: \\\"{}\\\"", number.bridge());
-    Ok(rules
-        .lines()
-        .filter(|rule| rule.contains(&name))
-        .map(str::to_owned)
-        .collect())
+    Ok(rules.lines().filter(|rule| rule.contains(&name)).map(str::to_owned).collect())
 }
 
 /// Deletes these rules and the chains they jump to.
@@ -149,13 +113,8 @@ fn remove_nat_rules(number: Number) -> Result<()> {
         let mut all = vec!["-w", "-t", "nat"];
         all.extend(args.iter().map(String::as_str));
         run("iptables", &all)?;
-        let target = args
-            .iter()
-            .position(|arg| arg == "-j")
-            .and_then(|at| args.get(at + 1));
-        if let Some(chain) =
-            target.filter(|chain| chain.starts_with("CNI-DN-") || chain.starts_with("CNI-SN-"))
-        {
+        let target = args.iter().position(|arg| arg == "-j").and_then(|at| args.get(at + 1));
+        if let Some(chain) = target.filter(|chain| chain.starts_with("CNI-DN-") || chain.starts_with("CNI-SN-")) {
             run("iptables", &["-w", "-t", "nat", "-F", chain])?;
             run("iptables", &["-w", "-t", "nat", "-X", chain])?;
         }
@@ -208,10 +167,7 @@ fn remove_shim_sockets(dir: &Path) {
             let Ok(text) = fs::read_to_string(entry.path().join(file)) else {
                 continue;
             };
-            for part in text
-                .split('"')
-                .filter_map(|part| part.trim().strip_prefix("unix://"))
-            {
+            for part in text.split('"').filter_map(|part| part.trim().strip_prefix("unix://")) {
                 // It is gone when the shim ended in peace.
                 let _ = fs::remove_file(part);
             }
@@ -221,10 +177,7 @@ fn remove_shim_sockets(dir: &Path) {
 
 fn run(program: &str, args: &[&str]) -> Result<String> {
     // Debian keeps these out of an ordinary user's PATH.
-    let path = format!(
-        "{}:/usr/sbin:/sbin",
-        std::env::var("PATH").unwrap_or_default()
-    );
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new(program);
     command.args(args).env("PATH", path);
     process::run(&mut command, Duration::from_secs(30))?

@@ -41,53 +41,30 @@ fn check_no_twins(node: &Node) {
         .map(|container| (container.pod, container.name))
         .collect();
     running.sort();
-    let mut ready: Vec<String> = node
-        .crictl()
-        .pods()
-        .unwrap()
-        .into_iter()
-        .filter(|sandbox| sandbox.ready)
-        .map(|sandbox| sandbox.name)
-        .collect();
+    let mut ready: Vec<String> =
+        node.crictl().pods().unwrap().into_iter().filter(|sandbox| sandbox.ready).map(|sandbox| sandbox.name).collect();
     ready.sort();
-    assert!(
-        running.windows(2).all(|pair| pair[0] != pair[1]),
-        "one container runs twice: {running:?}"
-    );
-    assert!(
-        ready.windows(2).all(|pair| pair[0] != pair[1]),
-        "one pod has two ready sandboxes: {ready:?}"
-    );
+    assert!(running.windows(2).all(|pair| pair[0] != pair[1]), "one container runs twice: {running:?}");
+    assert!(ready.windows(2).all(|pair| pair[0] != pair[1]), "one pod has two ready sandboxes: {ready:?}");
 }
 
 /// Waits until exactly the pods below `first` are gone and all others run once.
 fn check_settled(node: &mut Node, first: usize) {
-    let expect: Vec<String> = (first..PODS)
-        .map(|pod| format!("{}-{NODE}", name(pod)))
-        .collect();
-    let settled = node.wait(
-        "all pods are as their manifests say",
-        Duration::from_secs(90),
-        |node| {
-            let mut running: Vec<String> = node
-                .crictl()
-                .containers()?
-                .into_iter()
-                .filter(tests::crictl::Container::is_running)
-                .map(|found| found.pod)
-                .collect();
-            running.sort();
-            let mut ready: Vec<String> = node
-                .crictl()
-                .pods()?
-                .into_iter()
-                .filter(|sandbox| sandbox.ready)
-                .map(|sandbox| sandbox.name)
-                .collect();
-            ready.sort();
-            Ok((running == expect && ready == expect).then_some(()))
-        },
-    );
+    let expect: Vec<String> = (first..PODS).map(|pod| format!("{}-{NODE}", name(pod))).collect();
+    let settled = node.wait("all pods are as their manifests say", Duration::from_secs(90), |node| {
+        let mut running: Vec<String> = node
+            .crictl()
+            .containers()?
+            .into_iter()
+            .filter(tests::crictl::Container::is_running)
+            .map(|found| found.pod)
+            .collect();
+        running.sort();
+        let mut ready: Vec<String> =
+            node.crictl().pods()?.into_iter().filter(|sandbox| sandbox.ready).map(|sandbox| sandbox.name).collect();
+        ready.sort();
+        Ok((running == expect && ready == expect).then_some(()))
+    });
     settled.unwrap();
 }
 
@@ -126,19 +103,12 @@ fn kill9_at_random_moments_leaves_a_correct_node() {
     let Some(mut node) = chosen_node() else {
         return;
     };
-    let seed = std::env::var("TICKLET_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(20_261_129);
+    let seed = std::env::var("TICKLET_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_129);
     println!("seed {seed} (TICKLET_SEED repeats it)");
     let mut random = Random(seed);
     let mut kills = 0;
     for stage in STAGES {
-        let steps = if stage == "deletion" {
-            KILLS - kills
-        } else {
-            KILLS / STAGES.len()
-        };
+        let steps = if stage == "deletion" { KILLS - kills } else { KILLS / STAGES.len() };
         let mut first = 0;
         for step in 0..steps {
             first = disturb(&node, &mut random, stage, step, steps);

@@ -12,10 +12,7 @@ fn check_undisturbed(node: &mut Node, pod: &str, id: &str, time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
         let running = node.running(pod).unwrap();
-        assert!(
-            running.len() == 1 && running[0].id == id,
-            "{pod} was disturbed: {running:?}"
-        );
+        assert!(running.len() == 1 && running[0].id == id, "{pod} was disturbed: {running:?}");
         node.check_alive().unwrap();
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -26,20 +23,10 @@ fn spare_hidden_and_broken_files_beside_a_manifest() {
     let Some(mut node) = chosen_node() else {
         return;
     };
-    let sleep = |seconds: u32| {
-        shell_pod(
-            "web",
-            &format!("trap 'exit 0' TERM; sleep {seconds} & wait"),
-            "",
-        )
-    };
+    let sleep = |seconds: u32| shell_pod("web", &format!("trap 'exit 0' TERM; sleep {seconds} & wait"), "");
     node.put("web.yaml", sleep(1000)).unwrap();
     let first = node.wait_running("web", SOON).unwrap();
-    fs::write(
-        node.manifests().join(".web.yaml.swp"),
-        b"b0VIM 9.0\0\x01garbage",
-    )
-    .unwrap();
+    fs::write(node.manifests().join(".web.yaml.swp"), b"b0VIM 9.0\0\x01garbage").unwrap();
     check_undisturbed(&mut node, "web", &first.id, Duration::from_secs(2));
 
     node.put("web.yaml", sleep(2000)).unwrap();
@@ -47,18 +34,12 @@ fn spare_hidden_and_broken_files_beside_a_manifest() {
         .wait("the replacement runs", SOON, |node| {
             let running = node.running("web")?;
             assert!(running.len() <= 1, "two web pods: {running:?}");
-            Ok(running
-                .into_iter()
-                .find(|container| container.id != first.id))
+            Ok(running.into_iter().find(|container| container.id != first.id))
         })
         .unwrap();
 
     fs::write(node.manifests().join("aa.yaml"), "").unwrap();
-    fs::write(
-        node.manifests().join("bb.yaml"),
-        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: [cut",
-    )
-    .unwrap();
+    fs::write(node.manifests().join("bb.yaml"), "apiVersion: v1\nkind: Pod\nmetadata:\n  name: [cut").unwrap();
     fs::create_dir(node.manifests().join("cc")).unwrap();
     check_undisturbed(&mut node, "web", &second.id, Duration::from_secs(3));
 
@@ -66,13 +47,8 @@ fn spare_hidden_and_broken_files_beside_a_manifest() {
     let end = Instant::now() + Duration::from_secs(6);
     while Instant::now() < end {
         let name = format!("web-{NODE}");
-        let ready = node
-            .crictl()
-            .pods()
-            .unwrap()
-            .into_iter()
-            .filter(|sandbox| sandbox.name == name && sandbox.ready)
-            .count();
+        let ready =
+            node.crictl().pods().unwrap().into_iter().filter(|sandbox| sandbox.name == name && sandbox.ready).count();
         assert!(ready <= 1, "{ready} web pods at once");
         std::thread::sleep(Duration::from_millis(250));
     }
@@ -89,24 +65,10 @@ fn hostile_files() -> Vec<(&'static str, Vec<u8>)> {
         ("binary.yaml", (0..=255_u8).cycle().take(4096).collect()),
         ("big.yaml", big.into_bytes()),
         ("bomb.yaml", bomb.as_bytes().to_vec()),
-        (
-            "deep.json",
-            [vec![b'['; 100_000], vec![b']'; 100_000]].concat(),
-        ),
-        (
-            "deep.yaml",
-            [b"a: ".as_slice(), &b"{a: ".repeat(50_000)].concat(),
-        ),
-        (
-            "kind.yaml",
-            b"apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n".to_vec(),
-        ),
-        (
-            "noname.yaml",
-            shell_pod("x", WAIT, "")
-                .replacen("  name: x\n", "  labels: {a: b}\n", 1)
-                .into_bytes(),
-        ),
+        ("deep.json", [vec![b'['; 100_000], vec![b']'; 100_000]].concat()),
+        ("deep.yaml", [b"a: ".as_slice(), &b"{a: ".repeat(50_000)].concat()),
+        ("kind.yaml", b"apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n".to_vec()),
+        ("noname.yaml", shell_pod("x", WAIT, "").replacen("  name: x\n", "  labels: {a: b}\n", 1).into_bytes()),
         ("twice.yaml", shell_pod("Bad_Name", WAIT, "").into_bytes()),
     ]
 }
@@ -120,14 +82,10 @@ fn hostile_manifests_disturb_nobody_and_each_is_named() {
     let web = node.wait_running("web", SOON).unwrap();
     for (file, content) in hostile_files() {
         node.put(file, content).unwrap();
-        node.wait(&format!("the log names {file}"), SOON, |node| {
-            Ok(node.log()?.contains(file).then_some(()))
-        })
-        .unwrap();
+        node.wait(&format!("the log names {file}"), SOON, |node| Ok(node.log()?.contains(file).then_some(()))).unwrap();
     }
     check_undisturbed(&mut node, "web", &web.id, Duration::from_secs(2));
-    node.put("later.yaml", shell_pod("later", WAIT, ""))
-        .unwrap();
+    node.put("later.yaml", shell_pod("later", WAIT, "")).unwrap();
     node.wait_running("later", SOON).unwrap();
     for (file, _) in hostile_files() {
         node.remove(file).unwrap();
@@ -140,8 +98,7 @@ fn a_manifest_with_unknown_fields_still_runs() {
     let Some(mut node) = chosen_node() else {
         return;
     };
-    node.put("odd.yaml", shell_pod("odd", WAIT, "  colour: green\n"))
-        .unwrap();
+    node.put("odd.yaml", shell_pod("odd", WAIT, "  colour: green\n")).unwrap();
     node.wait_running("odd", SOON).unwrap();
 }
 

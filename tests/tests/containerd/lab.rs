@@ -22,19 +22,12 @@ fn run_pod(lab: &Lab, crictl: &Crictl, name: &str, command: &[&str]) -> String {
         "labels": { "io.kubernetes.pod.name": name, "io.kubernetes.pod.uid": format!("uid-{name}") },
         "linux": {},
     });
-    let (pod_file, container_file) = (
-        lab.dir().join(format!("{name}-p.json")),
-        lab.dir().join(format!("{name}-c.json")),
-    );
+    let (pod_file, container_file) =
+        (lab.dir().join(format!("{name}-p.json")), lab.dir().join(format!("{name}-c.json")));
     fs::write(&pod_file, pod.to_string()).unwrap();
     fs::write(&container_file, container.to_string()).unwrap();
     crictl
-        .run(&[
-            "run",
-            "--no-pull",
-            &container_file.display().to_string(),
-            &pod_file.display().to_string(),
-        ])
+        .run(&["run", "--no-pull", &container_file.display().to_string(), &pod_file.display().to_string()])
         .unwrap()
         .trim()
         .to_owned()
@@ -42,10 +35,7 @@ fn run_pod(lab: &Lab, crictl: &Crictl, name: &str, command: &[&str]) -> String {
 
 /// Whether the process lives; one that nobody has reaped yet does not.
 fn runs(pid: i32) -> bool {
-    tests::process::all()
-        .unwrap()
-        .iter()
-        .any(|process| process.pid == pid)
+    tests::process::all().unwrap().iter().any(|process| process.pid == pid)
 }
 
 #[test]
@@ -54,25 +44,13 @@ fn a_lab_runs_pods_and_leaves_nothing() {
         return;
     };
     let crictl = lab.crictl().unwrap();
-    let id = run_pod(
-        &lab,
-        &crictl,
-        "web",
-        &[
-            "sh",
-            "-c",
-            "echo hello > /tmp/index.html; exec httpd -f -h /tmp",
-        ],
-    );
+    let id = run_pod(&lab, &crictl, "web", &["sh", "-c", "echo hello > /tmp/index.html; exec httpd -f -h /tmp"]);
     let containers = crictl.containers_of("web").unwrap();
     assert_eq!(containers.len(), 1);
     assert!(containers[0].is_running());
     assert_eq!(containers[0].id, id);
     assert!(crictl.pid_of(&id).unwrap() > 0);
-    assert_eq!(
-        crictl.exec(&id, &["cat", "/tmp/index.html"]).unwrap(),
-        "hello"
-    );
+    assert_eq!(crictl.exec(&id, &["cat", "/tmp/index.html"]).unwrap(), "hello");
     assert_eq!(lab.teardown().unwrap(), Vec::<String>::new());
     assert!(!lab.dir().exists());
 }

@@ -18,8 +18,7 @@ fn a_manifest_runs_within_two_seconds() {
     let mut times = Vec::new();
     for name in ["a", "b", "c"] {
         let start = Instant::now();
-        node.put(&format!("{name}.yaml"), shell_pod(name, WAIT, ""))
-            .unwrap();
+        node.put(&format!("{name}.yaml"), shell_pod(name, WAIT, "")).unwrap();
         node.wait_running(name, SOON).unwrap();
         times.push(start.elapsed());
     }
@@ -34,17 +33,9 @@ fn removing_a_manifest_ends_the_pod_within_its_grace() {
     let Some(mut node) = chosen_node() else {
         return;
     };
-    node.put(
-        "good.yaml",
-        shell_pod("good", WAIT, "  terminationGracePeriodSeconds: 60\n"),
-    )
-    .unwrap();
+    node.put("good.yaml", shell_pod("good", WAIT, "  terminationGracePeriodSeconds: 60\n")).unwrap();
     let deaf = "trap '' TERM; while :; do sleep 1; done";
-    node.put(
-        "deaf.yaml",
-        shell_pod("deaf", deaf, "  terminationGracePeriodSeconds: 4\n"),
-    )
-    .unwrap();
+    node.put("deaf.yaml", shell_pod("deaf", deaf, "  terminationGracePeriodSeconds: 4\n")).unwrap();
     node.wait_running("good", SOON).unwrap();
     node.wait_running("deaf", SOON).unwrap();
     let start = Instant::now();
@@ -53,15 +44,8 @@ fn removing_a_manifest_ends_the_pod_within_its_grace() {
     node.remove("deaf.yaml").unwrap();
     let start_deaf = Instant::now();
     node.wait_gone("deaf", SOON).unwrap();
-    println!(
-        "good {:?}, deaf {:?}",
-        start_deaf - start,
-        start_deaf.elapsed()
-    );
-    assert!(
-        start_deaf.elapsed() >= Duration::from_millis(3500),
-        "killed before its grace period ended"
-    );
+    println!("good {:?}, deaf {:?}", start_deaf - start, start_deaf.elapsed());
+    assert!(start_deaf.elapsed() >= Duration::from_millis(3500), "killed before its grace period ended");
 }
 
 #[test]
@@ -69,20 +53,9 @@ fn containers_carry_the_kubelets_labels_and_logs() {
     let Some(mut node) = chosen_node() else {
         return;
     };
-    node.put(
-        "logs.yaml",
-        shell_pod("logs", &format!("echo hello; {WAIT}"), ""),
-    )
-    .unwrap();
+    node.put("logs.yaml", shell_pod("logs", &format!("echo hello; {WAIT}"), "")).unwrap();
     let container = node.wait_running("logs", SOON).unwrap();
-    let label = |key: &str| {
-        container
-            .labels
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let label = |key: &str| container.labels.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     assert_eq!(label("io.kubernetes.pod.name"), format!("logs-{NODE}"));
     assert_eq!(label("io.kubernetes.pod.namespace"), "default");
     assert_eq!(label("io.kubernetes.container.name"), "c");
@@ -91,28 +64,15 @@ fn containers_carry_the_kubelets_labels_and_logs() {
         "io.kubernetes.pod.terminationGracePeriod",
         "io.kubernetes.container.restartCount",
     ] {
-        assert!(
-            container.annotations.contains_key(key),
-            "{key} is missing: {:?}",
-            container.annotations
-        );
+        assert!(container.annotations.contains_key(key), "{key} is missing: {:?}", container.annotations);
     }
-    assert_eq!(
-        container.annotations["io.kubernetes.container.restartCount"],
-        "0"
-    );
+    assert_eq!(container.annotations["io.kubernetes.container.restartCount"], "0");
     let log = node.wait("the log has a line", SOON, |node| {
         Ok(Some(node.container_log(&container)?).filter(|log| log.contains("hello")))
     });
     assert!(log.unwrap().contains(" stdout F hello"));
-    let folder = node
-        .logs()
-        .join(format!("default_logs-{NODE}_{}", container.uid));
-    assert!(
-        folder.join("c/0.log").exists(),
-        "{} lacks c/0.log",
-        folder.display()
-    );
+    let folder = node.logs().join(format!("default_logs-{NODE}_{}", container.uid));
+    assert!(folder.join("c/0.log").exists(), "{} lacks c/0.log", folder.display());
 }
 
 #[test]
@@ -147,27 +107,13 @@ spec:
     let reader = node
         .wait("both containers run", SOON, |node| {
             let running = node.running("vols")?;
-            Ok(if running.len() == 2 {
-                running
-                    .into_iter()
-                    .find(|container| container.name == "reader")
-            } else {
-                None
-            })
+            Ok(if running.len() == 2 { running.into_iter().find(|container| container.name == "reader") } else { None })
         })
         .unwrap();
-    let seen = node.wait("the copy is there", SOON, |node| {
-        Ok(Some(
-            node.crictl().exec(&reader.id, &["cat", "/data/copy"])?,
-        ))
-    });
+    let seen =
+        node.wait("the copy is there", SOON, |node| Ok(Some(node.crictl().exec(&reader.id, &["cat", "/data/copy"])?)));
     assert_eq!(seen.unwrap(), "from the host");
-    assert!(
-        node.crictl()
-            .exec(&reader.id, &["touch", "/data/x"])
-            .is_err(),
-        "a read-only mount was written to"
-    );
+    assert!(node.crictl().exec(&reader.id, &["touch", "/data/x"]).is_err(), "a read-only mount was written to");
 }
 
 #[test]
@@ -197,17 +143,10 @@ spec:
     node.put("envs.yaml", manifest).unwrap();
     let name = format!("envs-{NODE}");
     let done = node.wait("the container ended", SOON, |node| {
-        Ok(node
-            .crictl()
-            .containers_of(&name)?
-            .into_iter()
-            .find(|container| container.state == "CONTAINER_EXITED"))
+        Ok(node.crictl().containers_of(&name)?.into_iter().find(|container| container.state == "CONTAINER_EXITED"))
     });
     let log = node.container_log(&done.unwrap()).unwrap();
-    let said: Vec<&str> = log
-        .lines()
-        .filter_map(|line| line.split_once(" stdout F ").map(|(_, text)| text))
-        .collect();
+    let said: Vec<&str> = log.lines().filter_map(|line| line.split_once(" stdout F ").map(|(_, text)| text)).collect();
     for expect in ["LATE=$(POD)-x", "EARLY=envs-lab-y", "ESC=$(POD)"] {
         assert!(said.contains(&expect), "{expect} is missing: {said:#?}");
     }
@@ -219,24 +158,13 @@ fn a_changed_manifest_replaces_the_pod_without_overlap() {
     let Some(mut node) = chosen_node() else {
         return;
     };
-    node.put(
-        "web.yaml",
-        shell_pod("web", &format!("echo one; {WAIT}"), ""),
-    )
-    .unwrap();
+    node.put("web.yaml", shell_pod("web", &format!("echo one; {WAIT}"), "")).unwrap();
     let one = node.wait_running("web", SOON).unwrap();
-    node.put(
-        "web.yaml",
-        shell_pod("web", &format!("echo two; {WAIT}"), ""),
-    )
-    .unwrap();
+    node.put("web.yaml", shell_pod("web", &format!("echo two; {WAIT}"), "")).unwrap();
     let two = node
         .wait("the new pod runs", SOON, |node| {
             let running = node.running("web")?;
-            assert!(
-                running.len() <= 1,
-                "old and new run side by side: {running:?}"
-            );
+            assert!(running.len() <= 1, "old and new run side by side: {running:?}");
             Ok(running.into_iter().find(|container| container.id != one.id))
         })
         .unwrap();
@@ -248,33 +176,18 @@ fn a_change_under_a_fixed_uid_replaces_the_pod_too() {
     let Some(mut node) = chosen_node() else {
         return;
     };
-    node.put(
-        "web.yaml",
-        shell_pod_with_uid("web", "fixed-uid-1", &format!("echo one; {WAIT}")),
-    )
-    .unwrap();
+    node.put("web.yaml", shell_pod_with_uid("web", "fixed-uid-1", &format!("echo one; {WAIT}"))).unwrap();
     let one = node.wait_running("web", SOON).unwrap();
-    node.put(
-        "web.yaml",
-        shell_pod_with_uid("web", "fixed-uid-1", &format!("echo two; {WAIT}")),
-    )
-    .unwrap();
+    node.put("web.yaml", shell_pod_with_uid("web", "fixed-uid-1", &format!("echo two; {WAIT}"))).unwrap();
     let two = node
         .wait("the new container runs", SOON, |node| {
             let running = node.running("web")?;
-            assert!(
-                running.len() <= 1,
-                "old and new run side by side: {running:?}"
-            );
+            assert!(running.len() <= 1, "old and new run side by side: {running:?}");
             Ok(running.into_iter().find(|container| container.id != one.id))
         })
         .unwrap();
-    assert_eq!(
-        (one.uid.as_str(), two.uid.as_str()),
-        ("fixed-uid-1", "fixed-uid-1")
-    );
-    let log = node.wait("the new one speaks", SOON, |node| {
-        Ok(Some(node.container_log(&two)?).filter(|log| log.contains("two")))
-    });
+    assert_eq!((one.uid.as_str(), two.uid.as_str()), ("fixed-uid-1", "fixed-uid-1"));
+    let log = node
+        .wait("the new one speaks", SOON, |node| Ok(Some(node.container_log(&two)?).filter(|log| log.contains("two"))));
     assert!(log.is_ok(), "{log:?}");
 }

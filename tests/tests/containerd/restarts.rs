@@ -25,11 +25,9 @@ fn a_killed_process_restarts_with_the_right_back_off() {
     let Some(mut node) = chosen_node() else {
         return;
     };
-    node.put("crash.yaml", shell_pod("crash", WAIT, ""))
-        .unwrap();
-    let gaps: Vec<f64> = (0..3)
-        .map(|_| kill_and_time(&mut node, "crash", Duration::from_secs(60)).as_secs_f64())
-        .collect();
+    node.put("crash.yaml", shell_pod("crash", WAIT, "")).unwrap();
+    let gaps: Vec<f64> =
+        (0..3).map(|_| kill_and_time(&mut node, "crash", Duration::from_secs(60)).as_secs_f64()).collect();
     println!("from kill to running: {gaps:?} s");
     // The first restart is at once, the next ones wait 10 s and 20 s from the end of the one before.
     assert!(gaps[0] < 5.0, "{gaps:?}");
@@ -45,28 +43,12 @@ fn restart_policies_are_kept() {
     let Some(mut node) = chosen_node() else {
         return;
     };
-    node.put(
-        "never.yaml",
-        shell_pod("never", "exit 3", "  restartPolicy: Never\n"),
-    )
-    .unwrap();
-    node.put(
-        "done.yaml",
-        shell_pod("done", "exit 0", "  restartPolicy: OnFailure\n"),
-    )
-    .unwrap();
-    node.put(
-        "again.yaml",
-        shell_pod("again", "exit 1", "  restartPolicy: OnFailure\n"),
-    )
-    .unwrap();
-    let count = |node: &Node, pod: &str| {
-        Ok::<_, anyhow::Error>(node.crictl().containers_of(&format!("{pod}-{NODE}"))?.len())
-    };
-    node.wait("the failing one is tried again", SOON, |node| {
-        Ok((count(node, "again")? >= 2).then_some(()))
-    })
-    .unwrap();
+    node.put("never.yaml", shell_pod("never", "exit 3", "  restartPolicy: Never\n")).unwrap();
+    node.put("done.yaml", shell_pod("done", "exit 0", "  restartPolicy: OnFailure\n")).unwrap();
+    node.put("again.yaml", shell_pod("again", "exit 1", "  restartPolicy: OnFailure\n")).unwrap();
+    let count =
+        |node: &Node, pod: &str| Ok::<_, anyhow::Error>(node.crictl().containers_of(&format!("{pod}-{NODE}"))?.len());
+    node.wait("the failing one is tried again", SOON, |node| Ok((count(node, "again")? >= 2).then_some(()))).unwrap();
     // As long again as the restart took: the others had every chance to be restarted wrongly.
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(count(&node, "never").unwrap(), 1);
@@ -77,10 +59,7 @@ fn restart_policies_are_kept() {
 /// Every container's id and try, with the name of its pod.
 fn snapshot(node: &Node) -> BTreeMap<String, (String, u64)> {
     let containers = node.crictl().containers().unwrap();
-    containers
-        .into_iter()
-        .map(|container| (container.id, (container.pod, container.attempt)))
-        .collect()
+    containers.into_iter().map(|container| (container.id, (container.pod, container.attempt))).collect()
 }
 
 #[test]
@@ -89,38 +68,23 @@ fn a_restart_of_ticklet_touches_no_container() {
         return;
     };
     for name in ["a", "b", "c"] {
-        node.put(&format!("{name}.yaml"), shell_pod(name, WAIT, ""))
-            .unwrap();
+        node.put(&format!("{name}.yaml"), shell_pod(name, WAIT, "")).unwrap();
     }
-    node.put(
-        "job.yaml",
-        shell_pod("job", "exit 0", "  restartPolicy: Never\n"),
-    )
-    .unwrap();
+    node.put("job.yaml", shell_pod("job", "exit 0", "  restartPolicy: Never\n")).unwrap();
     for name in ["a", "b", "c"] {
         node.wait_running(name, SOON).unwrap();
     }
     node.wait("the job is done", SOON, |node| {
         let job = node.crictl().containers_of(&format!("job-{NODE}"))?;
-        Ok(job
-            .iter()
-            .any(|container| container.state == "CONTAINER_EXITED")
-            .then_some(()))
+        Ok(job.iter().any(|container| container.state == "CONTAINER_EXITED").then_some(()))
     })
     .unwrap();
     let before = snapshot(&node);
     for crash in [false, true, false] {
         if crash { node.kill9() } else { node.stop() }.unwrap();
-        assert_eq!(
-            snapshot(&node),
-            before,
-            "ending ticklet touched a container"
-        );
+        assert_eq!(snapshot(&node), before, "ending ticklet touched a container");
         node.start().unwrap();
-        node.wait("ticklet is healthy", SOON, |node| {
-            Ok((node.healthz()? == 200).then_some(()))
-        })
-        .unwrap();
+        node.wait("ticklet is healthy", SOON, |node| Ok((node.healthz()? == 200).then_some(()))).unwrap();
         // A new pod that runs proves that this ticklet works; then the others had their chance to be touched.
         let probe = format!("probe{}", u8::from(crash));
         node.put("probe.yaml", shell_pod(&probe, WAIT, "")).unwrap();

@@ -7,45 +7,18 @@ use crate::checks::CORE;
 use crate::run::{cargo, output};
 
 /// What a layer may import of the other layers.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("components", &[]),
     ("engine", &["components"]),
     ("systems", &["components", "engine"]),
     ("trace", &["components"]),
     ("proto", &[]),
+    ("proto-codegen", &[]),
     ("io", &["components", "proto"]),
-    (
-        "sim",
-        &["components", "engine", "systems", "trace", "proto"],
-    ),
-    (
-        "ticklet",
-        &[
-            "components",
-            "engine",
-            "systems",
-            "io",
-            "proto",
-            "trace",
-            "sim",
-        ],
-    ),
-    (
-        "benches",
-        &["components", "engine", "systems", "trace", "sim", "proto"],
-    ),
-    (
-        "tests",
-        &[
-            "components",
-            "engine",
-            "systems",
-            "io",
-            "proto",
-            "trace",
-            "sim",
-        ],
-    ),
+    ("sim", &["components", "engine", "systems", "trace", "proto"]),
+    ("ticklet", &["components", "engine", "systems", "io", "proto", "trace", "sim"]),
+    ("benches", &["components", "engine", "systems", "trace", "sim", "proto"]),
+    ("tests", &["components", "engine", "systems", "io", "proto", "trace", "sim"]),
     ("xtask", &["tests"]),
 ];
 
@@ -84,24 +57,13 @@ const KNOWS_ECS: [&str; 5] = ["components", "engine", "systems", "sim", "benches
 
 /// Compares every manifest with the tables.
 pub(super) fn check() -> Result<Vec<String>> {
-    let metadata = output(cargo(&[
-        "metadata",
-        "--no-deps",
-        "--format-version=1",
-        "--locked",
-    ]))?;
+    let metadata = output(cargo(&["metadata", "--no-deps", "--format-version=1", "--locked"]))?;
     let metadata: Value = serde_json::from_str(&metadata)?;
-    let packages = metadata["packages"]
-        .as_array()
-        .context("cargo metadata without packages")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata without packages")?;
     let mut findings = Vec::new();
     for package in packages {
-        let name = package["name"]
-            .as_str()
-            .context("a package without a name")?;
-        let dependencies = package["dependencies"]
-            .as_array()
-            .context("a package without dependencies")?;
+        let name = package["name"].as_str().context("a package without a name")?;
+        let dependencies = package["dependencies"].as_array().context("a package without dependencies")?;
         let dependencies = dependencies.iter().filter_map(|dependency| {
             let name = dependency["name"].as_str()?;
             Some((name, dependency["kind"].as_str() == Some("dev")))
@@ -113,32 +75,21 @@ pub(super) fn check() -> Result<Vec<String>> {
 }
 
 /// Findings for one package and its dependencies, given as name and whether only tests need it.
-fn check_package<'a>(
-    package: &str,
-    dependencies: impl Iterator<Item = (&'a str, bool)>,
-) -> Vec<String> {
+fn check_package<'a>(package: &str, dependencies: impl Iterator<Item = (&'a str, bool)>) -> Vec<String> {
     let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == package) else {
-        return vec![format!(
-            "imports: `{package}` is no layer of the table in xtask/src/tidy/imports.rs"
-        )];
+        return vec![format!("imports: `{package}` is no layer of the table in xtask/src/tidy/imports.rs")];
     };
     let mut findings = Vec::new();
     for (dependency, only_tests) in dependencies {
         let is_layer = LAYERS.iter().any(|(name, _)| *name == dependency);
         if is_layer && !allowed.contains(&dependency) {
-            findings.push(format!(
-                "imports: `{package}` may not import `{dependency}`"
-            ));
+            findings.push(format!("imports: `{package}` may not import `{dependency}`"));
         }
         if CORE.contains(&package) && !only_tests && IMPURE.contains(&dependency) {
-            findings.push(format!(
-                "imports: `{package}` is pure and may not import `{dependency}`"
-            ));
+            findings.push(format!("imports: `{package}` is pure and may not import `{dependency}`"));
         }
         if dependency.starts_with("bevy") && !KNOWS_ECS.contains(&package) {
-            findings.push(format!(
-                "imports: `{package}` may not know the ECS (`{dependency}`)"
-            ));
+            findings.push(format!("imports: `{package}` may not know the ECS (`{dependency}`)"));
         }
     }
     findings
@@ -146,9 +97,7 @@ fn check_package<'a>(
 
 /// Every crate takes the workspace's lints.
 fn check_manifest(package: &Value) -> Result<Option<String>> {
-    let path = package["manifest_path"]
-        .as_str()
-        .context("a package without a manifest")?;
+    let path = package["manifest_path"].as_str().context("a package without a manifest")?;
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     let shared = text.contains("[lints]\nworkspace = true");
     Ok((!shared).then(|| format!("lints: {path}: say `[lints] workspace = true`")))
@@ -169,21 +118,9 @@ mod tests {
 
     #[test]
     fn arrows_point_one_way() {
-        check(
-            "systems",
-            &[
-                ("components", false),
-                ("engine", false),
-                ("bevy_ecs", false),
-            ],
-            &[],
-        );
+        check("systems", &[("components", false), ("engine", false), ("bevy_ecs", false)], &[]);
         check("systems", &[("io", false)], &["may not import `io`"]);
-        check(
-            "io",
-            &[("systems", true), ("bevy_ecs", false)],
-            &["may not import `systems`", "may not know the ECS"],
-        );
+        check("io", &[("systems", true), ("bevy_ecs", false)], &["may not import `systems`", "may not know the ECS"]);
         check("engine", &[("tokio", false)], &["is pure"]);
         check("engine", &[("tempfile", true)], &[]);
         check("extras", &[], &["no layer"]);

@@ -24,24 +24,15 @@ const ALLOWED: [&str; 13] = [
 
 /// Names every package whose licence expression can't be met.
 pub(super) fn check() -> Result<Vec<String>> {
-    let metadata = output(cargo(&[
-        "metadata",
-        "--format-version=1",
-        "--locked",
-        "--filter-platform=x86_64-unknown-linux-gnu",
-    ]))?;
+    let metadata =
+        output(cargo(&["metadata", "--format-version=1", "--locked", "--filter-platform=x86_64-unknown-linux-gnu"]))?;
     let metadata: Value = serde_json::from_str(&metadata)?;
-    let packages = metadata["packages"]
-        .as_array()
-        .context("cargo metadata without packages")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata without packages")?;
     let mut findings = Vec::new();
     for package in packages {
         let licence = package["license"].as_str().unwrap_or("none named");
         if !is_allowed(licence) {
-            findings.push(format!(
-                "licences: {} {}: {licence}",
-                package["name"], package["version"]
-            ));
+            findings.push(format!("licences: {} {}: {licence}", package["name"], package["version"]));
         }
     }
     Ok(findings)
@@ -49,10 +40,7 @@ pub(super) fn check() -> Result<Vec<String>> {
 
 /// Whether an SPDX expression (with the old `/` for OR) can be met with allowed licences.
 fn is_allowed(expression: &str) -> bool {
-    let spaced = expression
-        .replace('/', " OR ")
-        .replace('(', " ( ")
-        .replace(')', " ) ");
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
     any_of(&mut rest) && rest.is_empty()

@@ -11,16 +11,7 @@ const MAX_LINES: usize = 800;
 const LONG_FILES: [(&str, usize); 0] = [];
 
 /// Layers that run in production: nothing there may panic on outside trouble.
-const PRODUCTION: [&str; 8] = [
-    "components",
-    "engine",
-    "systems",
-    "trace",
-    "io",
-    "proto",
-    "sim",
-    "ticklet",
-];
+const PRODUCTION: [&str; 8] = ["components", "engine", "systems", "trace", "io", "proto", "sim", "ticklet"];
 
 /// Words that belong to some machine and not to the project, cut in two so that this file passes.
 const MACHINE_WORDS: [&str; 8] = [
@@ -38,18 +29,13 @@ const MACHINE_WORDS: [&str; 8] = [
 pub(super) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for path in files {
-        let bytes = std::fs::read(root.join(path))
-            .with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = std::fs::read(root.join(path)).with_context(|| format!("cannot read {}", path.display()))?;
         // Golden traces and other binary test data follow no rule of text.
         let Ok(text) = String::from_utf8(bytes) else {
             continue;
         };
         let rules = check_file(&path.to_string_lossy(), &text);
-        findings.extend(
-            rules
-                .into_iter()
-                .map(|rule| format!("{}: {rule}", path.display())),
-        );
+        findings.extend(rules.into_iter().map(|rule| format!("{}: {rule}", path.display())));
     }
     for (path, _) in LONG_FILES {
         if !files.iter().any(|file| file == Path::new(path)) {
@@ -62,7 +48,7 @@ pub(super) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
 /// Findings in one text file.
 fn check_file(path: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
-    let generated = path.contains("/generated/");
+    let generated = path.starts_with("proto/src/gen/");
     let data = path.contains("testdata/") || path == "Cargo.lock" || path == "LICENSE";
     if !data && !generated {
         findings.extend(check_spaces(text));
@@ -97,16 +83,14 @@ fn check_rust(path: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let lines = text.lines().count();
     match LONG_FILES.iter().find(|(name, _)| *name == path) {
-        Some((_, let_in)) if lines > *let_in => findings.push(format!(
-            "grew to {lines} lines; it was let in with {let_in}"
-        )),
+        Some((_, let_in)) if lines > *let_in => {
+            findings.push(format!("grew to {lines} lines; it was let in with {let_in}"))
+        }
         Some((_, let_in)) if lines < *let_in => {
             findings.push(format!("shrank to {lines} lines: note that in LONG_FILES"))
         }
         Some(_) => {}
-        None if lines > MAX_LINES => findings.push(format!(
-            "{lines} lines; {MAX_LINES} are the limit: split it"
-        )),
+        None if lines > MAX_LINES => findings.push(format!("{lines} lines; {MAX_LINES} are the limit: split it")),
         None => {}
     }
     if !text.starts_with("//!") {
@@ -116,18 +100,9 @@ fn check_rust(path: &str, text: &str) -> Vec<String> {
         findings.push("call it after its folder, beside it".to_owned());
     }
     let forbidden = [
-        (
-            concat!("#[all", "ow("),
-            "say `#[expect(lint, reason = \"…\")]`",
-        ),
-        (
-            concat!("#![all", "ow("),
-            "say `#[expect(lint, reason = \"…\")]`",
-        ),
-        (
-            concat!("#[ign", "ore"),
-            "a test that does not run is no test",
-        ),
+        (concat!("#[all", "ow("), "say `#[expect(lint, reason = \"…\")]`"),
+        (concat!("#![all", "ow("), "say `#[expect(lint, reason = \"…\")]`"),
+        (concat!("#[ign", "ore"), "a test that does not run is no test"),
         (concat!("#[should_", "panic"), "check the result instead"),
         (concat!("todo", "!("), "no stubs"),
         (concat!("unimplemented", "!("), "no stubs"),
@@ -147,6 +122,7 @@ fn check_rust(path: &str, text: &str) -> Vec<String> {
 fn is_production(path: &str) -> bool {
     let layer = path.split('/').next().unwrap_or_default();
     PRODUCTION.contains(&layer)
+        && !path.starts_with("proto/codegen/")
         && path.contains("/src/")
         && !path.ends_with("tests.rs")
         && !path.contains("/tests/")
@@ -160,10 +136,7 @@ fn check_panics(text: &str) -> Vec<String> {
     for (number, line) in code.lines().enumerate() {
         let is_comment = line.trim_start().starts_with("//");
         if !is_comment && calls.iter().any(|call| line.contains(call)) {
-            findings.push(format!(
-                "line {} panics on outside trouble: return a typed error",
-                number + 1
-            ));
+            findings.push(format!("line {} panics on outside trouble: return a typed error", number + 1));
         }
     }
     findings
@@ -186,11 +159,7 @@ mod tests {
     fn heads_names_and_spaces() {
         check("io/src/cri.rs", "//! The port.\n", &[]);
         check("io/src/cri.rs", "use std::fs;\n", &["does not open"]);
-        check(
-            "io/src/cri/mod.rs",
-            "//! The port.\n",
-            &["after its folder"],
-        );
+        check("io/src/cri/mod.rs", "//! The port.\n", &["after its folder"]);
         check("README.md", "a \nb", &["line 1", "no line end"]);
         check("io/tests/testdata/cut.yaml", "a \nb", &[]);
     }
@@ -199,36 +168,20 @@ mod tests {
     fn long_files_are_split() {
         let text = format!("//! Head.\n{}", "\n".repeat(MAX_LINES));
         check("io/src/cri.rs", &text, &["801 lines"]);
-        check("proto/src/generated/cri.rs", &text, &[]);
+        check("proto/src/gen/cri.rs", &text, &[]);
     }
 
     #[test]
     fn panics_live_in_tests_only() {
         let call = concat!("    x.unw", "rap();\n");
-        check(
-            "io/src/cri.rs",
-            &format!("//! Head.\nfn f() {{\n{call}}}\n"),
-            &["line 3"],
-        );
-        check(
-            "io/src/cri.rs",
-            &format!("//! Head.\n#[cfg(test)]\nmod tests {{\n{call}}}\n"),
-            &[],
-        );
+        check("io/src/cri.rs", &format!("//! Head.\nfn f() {{\n{call}}}\n"), &["line 3"]);
+        check("io/src/cri.rs", &format!("//! Head.\n#[cfg(test)]\nmod tests {{\n{call}}}\n"), &[]);
         check("io/tests/wire.rs", &format!("//! Head.\n{call}"), &[]);
     }
 
     #[test]
     fn suppressions_and_machines() {
-        check(
-            "io/src/cri.rs",
-            concat!("//! Head.\n#[all", "ow(dead_code)]\nfn f() {}\n"),
-            &["expect"],
-        );
-        check(
-            "docs/a.md",
-            concat!("see /wo", "rk/x\n"),
-            &["names a machine"],
-        );
+        check("io/src/cri.rs", concat!("//! Head.\n#[all", "ow(dead_code)]\nfn f() {}\n"), &["expect"]);
+        check("docs/a.md", concat!("see /wo", "rk/x\n"), &["names a machine"]);
     }
 }
