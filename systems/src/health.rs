@@ -2,6 +2,7 @@
 //!
 //! Writes [`RuntimeHealth`]. When the runtime comes (back), every pod is looked at again.
 
+use crate::turns::{IngestTurn, ObserveTurn};
 use bevy_ecs::prelude::*;
 use components::edge::cri::{CriAnswer, CriEffect, RuntimeInfo};
 use components::edge::{Answer, Effect, Lane, Outcome, Why};
@@ -22,8 +23,8 @@ pub struct HealthSystems;
 pub fn plugin(engine: &mut Engine) {
     engine.world_mut().init_resource::<RuntimeHealth>();
     engine.world_mut().resource_mut::<Timers>().arm(TimerKind::RuntimeHealth, Owner::Node, components::time::Mono(0));
-    engine.add_systems(Phase::Ingest, take_runtime_info.in_set(HealthSystems));
-    engine.add_systems(Phase::Observe, ask_runtime.in_set(HealthSystems).before(crate::pleg::PlegSystems));
+    engine.add_systems(Phase::Ingest, take_runtime_info.in_set(HealthSystems).in_set(IngestTurn::Health));
+    engine.add_systems(Phase::Observe, ask_runtime.in_set(HealthSystems).in_set(ObserveTurn::Health));
 }
 
 /// True when pods may be started: the runtime was heard and says it is ready.

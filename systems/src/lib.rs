@@ -10,6 +10,7 @@ pub mod pods;
 pub mod report;
 pub mod runtime;
 pub mod status;
+pub mod turns;
 
 use engine::Engine;
 

@@ -8,6 +8,7 @@ mod events;
 mod inspect;
 mod relist;
 
+use crate::turns::ObserveTurn;
 use bevy_ecs::prelude::*;
 use components::time::Mono;
 use components::world::{InspectRequests, Pleg, RuntimeIndex};
@@ -45,6 +46,8 @@ pub fn plugin(engine: &mut Engine) {
             events::open_stream,
         )
             .chain_ignore_deferred()
-            .in_set(PlegSystems),
+            .in_set(PlegSystems)
+            .in_set(ObserveTurn::Pleg)
+            .after(ObserveTurn::Health),
     );
 }

@@ -16,6 +16,7 @@ mod paths;
 mod resources;
 mod steps;
 
+use crate::turns::IngestTurn;
 use bevy_ecs::prelude::*;
 use components::node::NodeConfig;
 use components::time::Mono;
@@ -63,7 +64,8 @@ pub fn plugin(engine: &mut Engine) {
         (completions::take_completions, resync)
             .chain_ignore_deferred()
             .in_set(RuntimeSystems)
-            .after(crate::health::HealthSystems),
+            .in_set(IngestTurn::Completions)
+            .after(IngestTurn::Health),
     );
     engine.add_systems(Phase::Act, act::act_on_pods.in_set(RuntimeSystems));
 }

@@ -1,0 +1,23 @@
+//! Turns within a phase: which domain goes before which, where they touch the same data.
+
+use bevy_ecs::prelude::SystemSet;
+
+/// Turns of `Phase::Ingest`, in order.
+#[derive(SystemSet, Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IngestTurn {
+    /// What the runtime says of itself.
+    Health,
+    /// What came of works for pods.
+    Completions,
+    /// What the pod sources say.
+    Sources,
+}
+
+/// Turns of `Phase::Observe`, in order.
+#[derive(SystemSet, Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ObserveTurn {
+    /// Asking the runtime how it is.
+    Health,
+    /// Relists, events, inspections.
+    Pleg,
+}
