@@ -16,6 +16,8 @@ pub struct Boot {
     pub records: Vec<crate::edge::store::Record>,
     /// Seed of every random choice.
     pub seed: u64,
+    /// Tickets issued by engines that ran before in the same process; this one goes on counting from there.
+    pub tickets: u64,
 }
 
 /// The part of KubeletConfiguration and of the flags that decisions read, defaulted and validated.

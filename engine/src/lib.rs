@@ -77,7 +77,7 @@ impl Engine {
         world.insert_resource(Recovered(boot.records));
         world.init_resource::<Clock>();
         world.init_resource::<Inbox>();
-        world.init_resource::<Outbox>();
+        world.insert_resource(Outbox::after(boot.tickets));
         world.init_resource::<Timers>();
         world.init_resource::<Touched>();
         world.init_resource::<Published>();
@@ -141,6 +141,12 @@ impl Engine {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         self.world.resource::<Timers>().next()
+    }
+
+    /// Tickets issued so far.
+    #[must_use]
+    pub fn tickets_issued(&self) -> u64 {
+        self.world.resource::<Outbox>().issued()
     }
 
     /// The world, to look at.

@@ -110,6 +110,15 @@ impl Outbox {
         self.waiting.len()
     }
 
+    pub(crate) const fn issued(&self) -> u64 {
+        self.next
+    }
+
+    /// An outbox whose tickets come after the first `tickets`: late completions of earlier ones are known as stale.
+    pub(crate) fn after(tickets: u64) -> Self {
+        Self { next: tickets, ..Self::default() }
+    }
+
     pub(crate) fn settle(&mut self, ticket: Ticket) -> Option<Owner> {
         self.waiting.remove(&ticket)
     }

@@ -35,6 +35,7 @@ fn boot() -> Boot {
         machine: Machine::default(),
         records: Vec::new(),
         seed: 0,
+        tickets: 0,
     }
 }
 

@@ -1,0 +1,220 @@
+//! Drives the engine: waits for facts or the next deadline, ticks, writes durable records, hands out the works.
+//!
+//! Owns the order that crash safety rests on: records of a tick are durable before any of its works starts. A panic
+//! in a tick is contained: nothing of that tick leaves, and a fresh engine starts from observed state.
+
+use arc_swap::ArcSwap;
+use components::edge::store::{Record, StoreIngress};
+use components::edge::{Completion, Ingress, Outcome};
+use components::ids::Ticket;
+use components::node::Boot;
+use components::snapshot::Snapshot;
+use components::time::Mono;
+use engine::{Engine, TickOutput};
+use io::clock::Clock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// Most facts taken into one tick; the rest waits for the next.
+const MAX_BATCH: usize = 16_384;
+/// Panics after which the process gives up, within [`PANIC_WINDOW`].
+const MAX_PANICS: usize = 5;
+/// See [`MAX_PANICS`].
+const PANIC_WINDOW: Duration = Duration::from_secs(600);
+
+/// Where works go.
+pub trait Works: Send {
+    /// Runs works; each answers with one completion.
+    fn submit(&mut self, works: Vec<components::edge::Work>);
+    /// Cancels works.
+    fn cancel(&mut self, tickets: &[Ticket]);
+}
+
+/// Where durable records go.
+pub trait Records: Send {
+    /// Writes records in one group.
+    ///
+    /// # Errors
+    /// What the file system said; nothing of the group is durable then.
+    fn commit(&mut self, records: &[Record]) -> Result<(), String>;
+    /// Everything that is durable, to start anew from.
+    fn all(&mut self) -> Vec<Record>;
+}
+
+/// Sees every tick go by.
+pub trait Observer: Send {
+    /// Before the tick: what goes in.
+    fn begin(&mut self, tick: u64, now: components::time::Now, inputs: &[Ingress]);
+    /// After the tick: what came out.
+    fn end(&mut self, output: &TickOutput);
+    /// The engine panicked in this tick and starts anew.
+    fn restarted(&mut self, boot: &Boot);
+}
+
+/// Numbers of the driver, for metrics.
+#[derive(Default, Debug)]
+pub struct DriverStats {
+    /// Ticks run.
+    pub ticks: AtomicU64,
+    /// Nanoseconds spent in ticks.
+    pub tick_nanos: AtomicU64,
+    /// Longest tick in nanoseconds.
+    pub longest_tick_nanos: AtomicU64,
+    /// Largest batch.
+    pub largest_batch: AtomicU64,
+    /// Engine panics.
+    pub panics: AtomicU64,
+    /// Failed group commits.
+    pub failed_commits: AtomicU64,
+}
+
+/// What the driver is made of.
+pub struct Driver {
+    /// Boot facts; kept to start anew after a panic.
+    pub boot: Boot,
+    /// Adds the systems.
+    pub plugin: fn(&mut Engine),
+    /// Facts.
+    pub ingress: mpsc::Receiver<Ingress>,
+    /// Works.
+    pub works: Box<dyn Works>,
+    /// Durable records.
+    pub records: Box<dyn Records>,
+    /// Recorder.
+    pub observer: Option<Box<dyn Observer>>,
+    /// Clocks.
+    pub clock: Clock,
+    /// Published snapshots.
+    pub snapshots: Arc<ArcSwap<Snapshot>>,
+    /// Numbers.
+    pub stats: Arc<DriverStats>,
+    /// Set to stop.
+    pub stop: tokio_util::sync::CancellationToken,
+}
+
+/// Why the driver stopped.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It was asked to.
+    Asked,
+    /// The core panicked too often.
+    Broken,
+}
+
+impl Driver {
+    /// Runs until asked to stop. Blocks its thread.
+    pub fn run(mut self) -> Stopped {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {
+            return Stopped::Broken;
+        };
+        let mut engine = self.fresh_engine();
+        let mut carried: Vec<Ingress> = Vec::new();
+        let mut panics: Vec<Instant> = Vec::new();
+        let mut ticks = 0;
+        loop {
+            let mut batch = std::mem::take(&mut carried);
+            runtime.block_on(self.wait(engine.next_deadline(), &mut batch));
+            if self.stop.is_cancelled() {
+                return Stopped::Asked;
+            }
+            ticks += 1;
+            match self.tick(&mut engine, ticks, batch) {
+                Some(output) => carried = self.hand_out(output),
+                None => {
+                    panics.retain(|at| at.elapsed() < PANIC_WINDOW);
+                    panics.push(Instant::now());
+                    self.stats.panics.fetch_add(1, Ordering::Relaxed);
+                    if panics.len() >= MAX_PANICS {
+                        return Stopped::Broken;
+                    }
+                    self.boot.records = self.records.all();
+                    self.boot.tickets = engine.tickets_issued();
+                    engine = self.fresh_engine();
+                    ticks = 0;
+                    if let Some(observer) = &mut self.observer {
+                        observer.restarted(&self.boot);
+                    }
+                }
+            }
+        }
+    }
+
+    fn fresh_engine(&self) -> Engine {
+        let mut engine = Engine::new(self.boot.clone());
+        (self.plugin)(&mut engine);
+        engine
+    }
+
+    /// Waits for a fact or for `deadline`, then takes everything that waits.
+    async fn wait(&mut self, deadline: Option<Mono>, batch: &mut Vec<Ingress>) {
+        if batch.is_empty() {
+            let wait = deadline.map_or(Duration::from_secs(3600), |at| at.since(self.clock.now().mono));
+            if wait > Duration::ZERO {
+                let receive = self.ingress.recv_many(batch, MAX_BATCH);
+                tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => return,
+                    // A closed channel would return at once and for ever; the senders live as long as we do.
+                    _ = receive => {}
+                    () = tokio::time::sleep(wait) => {}
+                }
+            }
+        }
+        while batch.len() < MAX_BATCH
+            && let Ok(fact) = self.ingress.try_recv()
+        {
+            batch.push(fact);
+        }
+    }
+
+    /// One tick; `None` when it panicked.
+    fn tick(&mut self, engine: &mut Engine, tick: u64, batch: Vec<Ingress>) -> Option<TickOutput> {
+        let now = self.clock.now();
+        self.stats.largest_batch.fetch_max(batch.len() as u64, Ordering::Relaxed);
+        if let Some(observer) = &mut self.observer {
+            observer.begin(tick, now, &batch);
+        }
+        let started = Instant::now();
+        let output = catch_unwind(AssertUnwindSafe(|| engine.tick(now, batch)));
+        let spent = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.stats.ticks.fetch_add(1, Ordering::Relaxed);
+        self.stats.tick_nanos.fetch_add(spent, Ordering::Relaxed);
+        self.stats.longest_tick_nanos.fetch_max(spent, Ordering::Relaxed);
+        match output {
+            Ok(output) => {
+                if let Some(observer) = &mut self.observer {
+                    observer.end(&output);
+                }
+                Some(output)
+            }
+            Err(_) => {
+                tracing::error!(tick, "The core panicked; starting anew from observed state");
+                None
+            }
+        }
+    }
+
+    /// Writes records, then hands out works. Returns facts for the next tick.
+    fn hand_out(&mut self, output: TickOutput) -> Vec<Ingress> {
+        let mut carried = Vec::new();
+        self.works.cancel(&output.cancels);
+        let durable =
+            if output.durable.is_empty() { Ok(()) } else { self.records.commit(&output.durable) };
+        match durable {
+            Ok(()) => self.works.submit(output.works),
+            Err(message) => {
+                self.stats.failed_commits.fetch_add(1, Ordering::Relaxed);
+                for work in output.works {
+                    carried
+                        .push(Ingress::Completed(Completion { ticket: work.ticket, outcome: Outcome::Cancelled }));
+                }
+                carried.push(Ingress::Store(StoreIngress::CommitFailed { records: output.durable, message }));
+            }
+        }
+        self.snapshots.store(output.snapshot);
+        carried
+    }
+}
