@@ -69,9 +69,9 @@ pub struct NodeConfig {
     pub seccomp_default: bool,
     /// `maxPods`.
     pub max_pods: u32,
-    /// Finished or removed pods' sandboxes, containers and logs are removed at once (`ticklet up`), not kept for
-    /// `crictl` and `kubectl logs`.
-    pub remove_when_done: bool,
+    /// Pods that only the runtime knows are ended, as a node's one kubelet does. False for `ticklet up`, which shares
+    /// its runtime with others and leaves their pods alone.
+    pub end_orphans: bool,
 }
 
 /// Facts of this machine, read once at start.

@@ -10,6 +10,7 @@ use bevy_ecs::prelude::*;
 use components::edge::control::ControlIngress;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
 use components::edge::store::Record;
+use components::node::NodeConfig;
 use components::time::Mono;
 use components::world::{
     Desired, Draining, EndCause, Ending, Finished, Flow, JournalBacklog, Lifecycle, Observed, Pleg, PodIndex, PodKey,
@@ -68,6 +69,7 @@ struct Facts<'a> {
     first_of_name: bool,
     names_known: bool,
     all_sources_read: bool,
+    end_orphans: bool,
     drain: Option<Option<u32>>,
     backlog: bool,
 }
@@ -82,6 +84,7 @@ enum Move {
 
 fn advance_stages(
     clock: Res<Clock>,
+    config: Res<NodeConfig>,
     touched: Res<Touched>,
     index: Res<PodIndex>,
     pleg: Res<Pleg>,
@@ -109,6 +112,7 @@ fn advance_stages(
             first_of_name,
             names_known: pleg.relisted.is_some() && pleg.unnamed.is_empty(),
             all_sources_read: sources.all_read(),
+            end_orphans: config.end_orphans,
             drain: draining.requested,
             backlog: !backlog.records.is_empty(),
         };
@@ -188,7 +192,7 @@ fn dropped(facts: &Facts<'_>) -> bool {
 fn wish_to_end(facts: &Facts<'_>) -> Option<Move> {
     let Some(spec) = &facts.desired.spec else {
         let orphaned = facts.all_sources_read || facts.drain.is_some();
-        return orphaned.then_some(Move::End(EndCause::Orphaned, ORPHAN_GRACE, "only the runtime knows it"));
+        return (orphaned && facts.end_orphans).then_some(Move::End(EndCause::Orphaned, ORPHAN_GRACE, "only the runtime knows it"));
     };
     if facts.desired.removed {
         return Some(Move::End(EndCause::Removed, spec.grace_seconds, "no source has it any more"));

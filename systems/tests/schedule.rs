@@ -30,7 +30,7 @@ fn boot() -> Boot {
             cluster_domain: String::new(),
             seccomp_default: false,
             max_pods: 110,
-            remove_when_done: false,
+            end_orphans: true,
         },
         machine: Machine::default(),
         records: Vec::new(),
