@@ -2,9 +2,12 @@
 //!
 //! Decides nothing, reads nothing, writes nothing: only types and their plain conversions.
 
+pub mod config;
+pub mod duration;
 pub mod edge;
 pub mod ids;
 pub mod node;
+pub mod quantity;
 pub mod snapshot;
 pub mod spec;
 pub mod status;

@@ -1,0 +1,102 @@
+//! Which settings this version acts on, so that the others can be named once at start.
+
+use serde_json::{Map, Value};
+
+use crate::config::types::KubeletConfiguration;
+
+/// Settings that are acted on, and settings that have no effect on a kubelet either.
+const SETTLED: &[&str] = &[
+    "address",
+    "apiVersion",
+    "cgroupDriver",
+    "cgroupRoot",
+    "cgroupsPerQOS",
+    "clusterDNS",
+    "clusterDomain",
+    "containerRuntimeEndpoint",
+    "cpuCFSQuota",
+    "cpuCFSQuotaPeriod",
+    "crashLoopBackOff",
+    "enableDebuggingHandlers",
+    "enableServer",
+    "failCgroupV1",
+    "failSwapOn",
+    "featureGates",
+    "fileCheckFrequency",
+    "hairpinMode",
+    "healthzBindAddress",
+    "healthzPort",
+    "httpCheckFrequency",
+    "imageServiceEndpoint",
+    "iptablesDropBit",
+    "iptablesMasqueradeBit",
+    "kind",
+    "maxParallelImagePulls",
+    "maxPods",
+    "podLogsDir",
+    "podPidsLimit",
+    "port",
+    "registryBurst",
+    "registryPullQPS",
+    "resolvConf",
+    "runtimeRequestTimeout",
+    "seccompDefault",
+    "serializeImagePulls",
+    "staticPodPath",
+    "staticPodURL",
+    "staticPodURLHeader",
+    "streamingConnectionIdleTimeout",
+    "syncFrequency",
+    "tlsCertFile",
+    "tlsCipherSuites",
+    "tlsCurvePreferences",
+    "tlsMinVersion",
+    "tlsPrivateKeyFile",
+];
+
+/// The settings that differ from every default but change nothing yet, in the order of the configuration.
+#[must_use]
+pub fn not_acted_on(config: &KubeletConfiguration) -> Vec<&'static str> {
+    let mut shown = config.clone();
+    let usual = KubeletConfiguration::default();
+    // Of the logging settings these two work.
+    shown.logging.format.clone_from(&usual.logging.format);
+    shown.logging.verbosity = usual.logging.verbosity;
+    let shown = object(&shown);
+    let baselines =
+        [object(&usual), object(&KubeletConfiguration::legacy()), object(&super::assemble::with_eviction())];
+    let differs = |name: &&&str| !baselines.iter().any(|base| base.get(**name) == shown.get(**name));
+    KubeletConfiguration::field_names().iter().filter(|name| !SETTLED.contains(name)).filter(differs).copied().collect()
+}
+
+fn object(config: &KubeletConfiguration) -> Map<String, Value> {
+    match serde_json::to_value(config) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_real_fields() {
+        assert!(SETTLED.windows(2).all(|w| w[0] < w[1]), "sorted");
+        for name in SETTLED {
+            assert!(KubeletConfiguration::field_names().contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_changed_and_unused_settings_are_named() {
+        assert_eq!(not_acted_on(&KubeletConfiguration::default()), [""; 0]);
+        assert_eq!(not_acted_on(&KubeletConfiguration::legacy()), [""; 0]);
+        let mut config =
+            KubeletConfiguration { max_pods: 7, cpu_manager_policy: "static".into(), ..Default::default() };
+        config.logging.verbosity = 4;
+        config.eviction_hard.insert("memory.available".into(), "1Gi".into());
+        config.event_burst = 3;
+        assert_eq!(not_acted_on(&config), ["eventBurst", "cpuManagerPolicy", "evictionHard"]);
+    }
+}
