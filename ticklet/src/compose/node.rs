@@ -1,0 +1,55 @@
+//! The core's configuration from the kubelet's: only what decisions read, in the units they use.
+
+use components::config::KubeletConfiguration;
+use components::duration::GoDuration;
+use components::node::{Machine, NodeConfig};
+use std::time::Duration;
+
+/// Shortest period of anything periodic, so that a zero in a file cannot make the node spin.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
+
+/// Builds the core's configuration. `root_dir` has no trailing slash.
+pub fn node_config(config: &KubeletConfiguration, root_dir: &str, machine: &Machine) -> NodeConfig {
+    NodeConfig {
+        node_name: machine.hostname.to_lowercase().into(),
+        root_dir: root_dir.trim_end_matches('/').to_owned(),
+        pod_logs_dir: config.pod_logs_dir.trim_end_matches('/').to_owned(),
+        file_source: !config.static_pod_path.is_empty(),
+        url_source: (!config.static_pod_url.is_empty()).then(|| config.static_pod_url.clone()),
+        file_check: period(config.file_check_frequency),
+        url_check: period(config.http_check_frequency),
+        sync_frequency: period(config.sync_frequency),
+        max_restart_period: config
+            .crash_loop_back_off
+            .max_container_restart_period
+            .map_or(Duration::from_secs(300), duration),
+        runtime_timeout: period(config.runtime_request_timeout),
+        pull_qps: u32::try_from(config.registry_pull_qps).unwrap_or(0),
+        pull_burst: u32::try_from(config.registry_burst).unwrap_or(0).max(1),
+        cgroups_per_qos: config.cgroups_per_qos,
+        cgroup_root: cgroup_root(&config.cgroup_root),
+        cgroup_driver_systemd: config.cgroup_driver == "systemd",
+        cpu_cfs_quota: config.cpu_cfs_quota,
+        cpu_cfs_period_us: i64::try_from(duration(config.cpu_cfs_quota_period).as_micros()).unwrap_or(100_000),
+        pod_pids_limit: (config.pod_pids_limit > 0).then_some(config.pod_pids_limit),
+        single_process_oom_kill: config.single_process_oom_kill.unwrap_or(!machine.cgroup_v2),
+        cluster_dns: config.cluster_dns.clone(),
+        cluster_domain: config.cluster_domain.clone(),
+        seccomp_default: config.seccomp_default,
+        max_pods: u32::try_from(config.max_pods).unwrap_or(0),
+        end_orphans: true,
+    }
+}
+
+fn cgroup_root(root: &str) -> String {
+    let root = root.trim_matches('/');
+    if root.is_empty() { String::new() } else { format!("/{root}") }
+}
+
+fn duration(given: GoDuration) -> Duration {
+    Duration::from_nanos(u64::try_from(given.0).unwrap_or(0))
+}
+
+fn period(given: GoDuration) -> Duration {
+    duration(given).max(SHORTEST_PERIOD)
+}
