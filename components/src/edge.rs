@@ -6,6 +6,7 @@
 pub mod control;
 pub mod cri;
 pub mod host;
+pub mod label;
 pub mod sources;
 pub mod store;
 
