@@ -192,7 +192,11 @@ fn dropped(facts: &Facts<'_>) -> bool {
 fn wish_to_end(facts: &Facts<'_>) -> Option<Move> {
     let Some(spec) = &facts.desired.spec else {
         let orphaned = facts.all_sources_read || facts.drain.is_some();
-        return (orphaned && facts.end_orphans).then_some(Move::End(EndCause::Orphaned, ORPHAN_GRACE, "only the runtime knows it"));
+        return (orphaned && facts.end_orphans).then_some(Move::End(
+            EndCause::Orphaned,
+            ORPHAN_GRACE,
+            "only the runtime knows it",
+        ));
     };
     if facts.desired.removed {
         return Some(Move::End(EndCause::Removed, spec.grace_seconds, "no source has it any more"));

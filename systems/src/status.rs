@@ -6,6 +6,8 @@
 mod build;
 mod containers;
 mod phase;
+#[cfg(test)]
+mod tests;
 
 use bevy_ecs::prelude::*;
 use components::edge::store::Record;

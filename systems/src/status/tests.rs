@@ -1,0 +1,118 @@
+//! Tables: pod and what the runtime has, phase and conditions that are reported.
+
+use super::build::{self, Input};
+use crate::fixtures::{inspection, spec};
+use components::ids::Ticket;
+use components::status::{ConditionKind, Phase, PodStatus, ReportedState};
+use components::time::{Mono, Wall};
+use components::world::{ContainerRun, EndCause, Ending, Flow, Lifecycle, Stage, Step};
+
+fn life(stage: Stage) -> Lifecycle {
+    let ending =
+        (stage >= Stage::Terminating).then_some(Ending { cause: EndCause::Removed, grace_seconds: 30, began: Mono(0) });
+    Lifecycle { stage, since: Mono(0), ending, history: Vec::new() }
+}
+
+fn status(pod: &str, seen: &str, stage: Stage, old: &PodStatus, terminal: Option<bool>, flow: &Flow) -> PodStatus {
+    let spec = spec(pod);
+    let seen = inspection(&spec, seen);
+    let runs: Vec<ContainerRun> =
+        (0..).take(spec.containers.len()).map(|index| ContainerRun { index, ..ContainerRun::default() }).collect();
+    build::status(&Input {
+        spec: &spec,
+        life: &life(stage),
+        seen: Some(&seen),
+        flow,
+        runs: &runs.iter().collect::<Vec<_>>(),
+        old,
+        terminal,
+        runtime: "containerd",
+        node_ip: "10.0.0.9",
+        now: Wall(7_500_000_000),
+    })
+}
+
+/// Conditions that are true, by their initials: `P`odReadyToStart, `I`nitialized, `R`eady, `C`ontainersReady.
+#[track_caller]
+fn check(pod: &str, seen: &str, phase: Phase, conditions: &str) {
+    let status = status(pod, seen, Stage::Syncing, &PodStatus::default(), None, &Flow::default());
+    let letter = |kind| match kind {
+        ConditionKind::PodReadyToStartContainers => 'P',
+        ConditionKind::Initialized => 'I',
+        ConditionKind::Ready => 'R',
+        ConditionKind::ContainersReady => 'C',
+        ConditionKind::PodScheduled => 'S',
+    };
+    let shown: String = status.conditions.iter().filter(|c| c.status).map(|c| letter(c.kind)).collect();
+    assert_eq!((status.phase, shown.trim_end_matches('S')), (phase, conditions));
+}
+
+#[test]
+fn phases_follow_the_containers() {
+    check("always a", "", Phase::Pending, "I");
+    check("always a", "s0+", Phase::Pending, "PI");
+    check("always a", "s0+ a0:run", Phase::Running, "PIRC");
+    check("always a b", "s0+ a0:run", Phase::Pending, "PI");
+    check("always a", "s0+ a0:exit1", Phase::Running, "PI");
+    check("onfailure a", "s0+ a0:exit1", Phase::Running, "PI");
+    check("onfailure a", "s0+ a0:exit0", Phase::Succeeded, "PI");
+    check("never a b", "s0+ a0:exit0 b0:exit3", Phase::Failed, "PI");
+    check("never a b", "s0+ a0:exit1 b0:run", Phase::Running, "PI");
+}
+
+#[test]
+fn init_containers_hold_the_phase() {
+    check("always init:i a", "s0+ i0:run", Phase::Pending, "P");
+    check("always init:i a", "s0+ i0:exit0", Phase::Pending, "PI");
+    check("never init:i a", "s0+ i0:exit1", Phase::Failed, "P");
+    check("always init:i a", "s0+ i0:exit0 a0:run", Phase::Running, "PIRC");
+    check("always side:car a", "s0+ car0:run a0:run", Phase::Running, "PIRC");
+}
+
+#[test]
+fn a_terminal_phase_stays_whatever_is_seen() {
+    let done = status("never a", "s0+ a0:exit0", Stage::Syncing, &PodStatus::default(), None, &Flow::default());
+    let later = status("never a", "", Stage::Done, &done, Some(true), &Flow::default());
+    assert_eq!(later.phase, Phase::Succeeded);
+    assert_eq!(later.containers[0].state, done.containers[0].state);
+}
+
+#[test]
+fn a_terminal_phase_waits_for_what_is_under_way() {
+    let mut flow = Flow::default();
+    flow.in_flight.push((Ticket(1), Step::StartContainer(1, "b0".into())));
+    let status = status("never a b", "s0+ a0:exit0 b0:exit0", Stage::Syncing, &PodStatus::default(), None, &flow);
+    assert!(!status.phase.is_terminal());
+}
+
+#[test]
+fn restarts_and_the_instance_before_are_shown() {
+    let status =
+        status("always a", "s0+ a2:run a1:exit7", Stage::Syncing, &PodStatus::default(), None, &Flow::default());
+    assert_eq!(status.containers[0].restart_count, 2);
+    let last = status.containers[0].last.clone();
+    assert!(matches!(last, Some(ReportedState::Terminated { exit_code: 7, .. })), "{last:?}");
+    assert_eq!(status.containers[0].container_id, "containerd://a2");
+}
+
+#[test]
+fn a_container_that_vanished_while_ending_is_reported_as_lost() {
+    let old = status("always a", "s0+ a0:run", Stage::Syncing, &PodStatus::default(), None, &Flow::default());
+    let new = status("always a", "s0+", Stage::Terminating, &old, None, &Flow::default());
+    let state = &new.containers[0].state;
+    assert!(
+        matches!(state, ReportedState::Terminated { exit_code: 137, reason, .. } if reason == "ContainerStatusUnknown")
+    );
+}
+
+#[test]
+fn transition_times_move_only_with_the_status() {
+    let first = status("always a", "s0+ a0:run", Stage::Syncing, &PodStatus::default(), None, &Flow::default());
+    assert!(first.conditions.iter().all(|c| c.since == Wall(7_000_000_000)));
+    let mut old = first.clone();
+    old.conditions.iter_mut().for_each(|c| c.since = Wall(1_000_000_000));
+    let second = status("always a", "s0+ a0:exit1", Stage::Syncing, &old, None, &Flow::default());
+    let since = |kind| second.conditions.iter().find(|c| c.kind == kind).unwrap().since;
+    assert_eq!(since(ConditionKind::Ready), Wall(7_000_000_000));
+    assert_eq!(since(ConditionKind::PodScheduled), Wall(1_000_000_000));
+}
