@@ -55,6 +55,8 @@ pub struct PodView {
     pub uid: crate::ids::PodUid,
     /// Lifecycle stage.
     pub stage: Stage,
+    /// Everything of it is removed from this host and the runtime.
+    pub buried: bool,
     /// Status.
     pub status: Arc<PodStatus>,
     /// Last notable thing that happened, for the live table.

@@ -50,6 +50,7 @@ fn update_slots(
             name,
             uid: key.uid.clone(),
             stage: life.stage,
+            buried: flow.buried,
             status: Arc::clone(&reported.status),
             last_event: Arc::clone(&flow.last_event),
         };
