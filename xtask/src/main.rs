@@ -11,12 +11,14 @@ mod rungs;
 mod step;
 mod test;
 mod tidy;
+mod up;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
+  up [PATH…] [--runtime-endpoint URL]      the example pods, or those of PATH, live on a private containerd or on URL
   test [--only STEP[,STEP]] [-- FILTER]   everything CI runs; --only picks steps by name
   tidy                                    structure of the repository: layers, heads, sizes, words, licences
   codegen [--check]                       generate the CRI types from `proto/cri`, or compare them
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         "codegen" => codegen::run(rest.iter().any(|arg| arg == "--check")),
         "lab" => lab::task(rest),
         "tools" => install::tools(),
+        "up" => up::task(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(())
