@@ -130,7 +130,7 @@ fn is_production(path: &str) -> bool {
 
 /// Calls that panic on outside trouble, before the tests at the end of the file.
 fn check_panics(text: &str) -> Vec<String> {
-    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let code = before_tests(text);
     let calls = [concat!(".unw", "rap()"), concat!(".exp", "ect(\"")];
     let mut findings = Vec::new();
     for (number, line) in code.lines().enumerate() {
@@ -140,6 +140,15 @@ fn check_panics(text: &str) -> Vec<String> {
         }
     }
     findings
+}
+
+/// The text up to the module of tests, whatever stands between its condition and its name.
+fn before_tests(text: &str) -> &str {
+    let parts = text.match_indices("#[cfg(test)]\n").find(|(at, condition)| {
+        let after = text[at + condition.len()..].lines().find(|line| !line.trim_start().starts_with("#["));
+        after.is_some_and(|line| line.contains("mod ") && line.ends_with('{'))
+    });
+    parts.map_or(text, |(at, _)| &text[..at])
 }
 
 #[cfg(test)]
@@ -176,6 +185,8 @@ mod tests {
         let call = concat!("    x.unw", "rap();\n");
         check("io/src/cri.rs", &format!("//! Head.\nfn f() {{\n{call}}}\n"), &["line 3"]);
         check("io/src/cri.rs", &format!("//! Head.\n#[cfg(test)]\nmod tests {{\n{call}}}\n"), &[]);
+        check("io/src/cri.rs", &format!("//! Head.\n#[cfg(test)]\npub(crate) mod tests {{\n{call}}}\n"), &[]);
+        check("io/src/cri.rs", &format!("//! Head.\n#[cfg(test)]\nfn f() {{\n{call}}}\n"), &["line 4"]);
         check("io/tests/wire.rs", &format!("//! Head.\n{call}"), &[]);
     }
 
