@@ -116,9 +116,13 @@ impl Number {
         format!("ticklet-lab-{}", self.0)
     }
 
+    fn lock_file(self) -> PathBuf {
+        std::env::temp_dir().join(format!("ticklet-lab-{}.lock", self.0))
+    }
+
     /// Takes the number, if no living process has it.
     fn lock(self) -> Result<Option<File>> {
-        let path = std::env::temp_dir().join(format!("ticklet-lab-{}.lock", self.0));
+        let path = self.lock_file();
         let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),

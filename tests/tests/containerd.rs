@@ -17,6 +17,8 @@ mod pods;
 mod restarts;
 #[path = "containerd/runtime.rs"]
 mod runtime;
+#[path = "containerd/traces.rs"]
+mod traces;
 
 use std::time::Duration;
 

@@ -19,6 +19,9 @@ use crate::{install, lab};
 /// The variable that names a runtime to use instead of a private one.
 const ENDPOINT_VARIABLE: &str = "TICKLET_RUNTIME_ENDPOINT";
 
+/// What `ticklet up` ends with after Ctrl-C.
+const INTERRUPTED: i32 = 130;
+
 /// After Ctrl-C ticklet ends its pods within their grace periods; the examples' longest is 30 s.
 const END_DEADLINE: Duration = Duration::from_secs(90);
 
@@ -40,7 +43,8 @@ pub(crate) fn task(args: &[String]) -> Result<()> {
         install::sweep()?;
         let mut private = Lab::start(asked.runtime)?;
         println!("{} on {}", asked.runtime.check()?, private.endpoint());
-        let extra = ["--root-dir".to_owned(), private.dir().join("kubelet").display().to_string()];
+        let root = private.dir().join("kubelet").display().to_string();
+        let extra = ["--root-dir".to_owned(), root, "--cgroup-root".to_owned(), private.cgroup()];
         let end = follow(start(&asked, &private.endpoint(), &extra)?, &mut signals);
         lab::clean(&mut private)?;
         return finish(end?);
@@ -97,7 +101,7 @@ fn follow(mut ticklet: Child, signals: &mut Signals) -> Result<ExitStatus> {
 }
 
 fn finish(status: ExitStatus) -> Result<()> {
-    if !status.success() {
+    if !status.success() && status.code() != Some(INTERRUPTED) {
         bail!("ticklet up ended with {status}");
     }
     Ok(())

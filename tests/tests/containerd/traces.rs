@@ -1,0 +1,91 @@
+//! The trace of a real run replays without a difference; with one input altered it differs at that very tick.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use components::edge::sources::SourcesAnswer;
+use components::edge::{Answer, Completion, Ingress, Outcome};
+use tests::node::{Node, ticklet};
+use tests::process;
+use trace::{Item, Reader};
+
+use crate::{SOON, WAIT, chosen_node, shell_pod};
+
+/// A run with starts, a crash of a container, a restart of ticklet and a removal.
+fn eventful_run(node: &mut Node) {
+    node.put("a.yaml", shell_pod("a", WAIT, "")).unwrap();
+    node.put("b.yaml", shell_pod("b", WAIT, "")).unwrap();
+    let a = node.wait_running("a", SOON).unwrap();
+    node.wait_running("b", SOON).unwrap();
+    process::kill_pid(node.crictl().pid_of(&a.id).unwrap()).unwrap();
+    node.wait("a runs again", SOON, |node| Ok(node.running("a")?.into_iter().find(|new| new.id != a.id))).unwrap();
+    node.kill9().unwrap();
+    node.start().unwrap();
+    node.put("late.yaml", shell_pod("late", WAIT, "")).unwrap();
+    node.wait_running("late", SOON).unwrap();
+    node.remove("b.yaml").unwrap();
+    node.wait_gone("b", SOON).unwrap();
+    node.stop().unwrap();
+}
+
+/// The files of the ring, oldest first.
+fn traces(node: &Node) -> Vec<PathBuf> {
+    let entries = fs::read_dir(node.traces()).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect();
+    files.sort();
+    files
+}
+
+/// Replays a file; tells whether it was the same, and what was said.
+fn replay(file: &Path) -> (bool, String) {
+    let mut command = Command::new(ticklet().unwrap());
+    let output = process::run(command.arg("replay").arg(file), Duration::from_secs(120)).unwrap();
+    (output.status.success(), output.stdout + &output.stderr)
+}
+
+/// The manifests that an input brings, if it brings any.
+fn manifests_read(input: &mut Ingress) -> Option<&mut Vec<components::edge::sources::Manifest>> {
+    let Ingress::Completed(Completion { outcome: Outcome::Done(Answer::Sources(answer)), .. }) = input else {
+        return None;
+    };
+    let SourcesAnswer::ManifestsRead { manifests, .. } = answer else { return None };
+    Some(manifests)
+}
+
+/// The first tick that learned of a manifest.
+fn tick_of_first_manifest(trace: &[u8]) -> Option<u64> {
+    let mut reader = Reader::open(trace).unwrap();
+    while let Some(item) = reader.next_item().unwrap() {
+        let Item::Frame(mut frame) = item else { continue };
+        if frame.inputs.iter_mut().filter_map(manifests_read).any(|manifests| !manifests.is_empty()) {
+            return Some(frame.tick);
+        }
+    }
+    None
+}
+
+#[test]
+fn a_real_run_replays_and_an_altered_one_differs_at_the_right_tick() {
+    let Some(mut node) = chosen_node() else { return };
+    eventful_run(&mut node);
+    let files = traces(&node);
+    assert!(!files.is_empty(), "nothing in {}", node.traces().display());
+    for file in &files {
+        let (same, said) = replay(file);
+        assert!(same, "{} differs:\n{said}", file.display());
+    }
+    let (file, tick) = files
+        .iter()
+        .find_map(|file| Some((file, tick_of_first_manifest(&fs::read(file).unwrap())?)))
+        .expect("some trace learned of a manifest");
+    let altered = trace::cut::alter(&fs::read(file).unwrap(), tick, |inputs| {
+        inputs.iter_mut().filter_map(manifests_read).for_each(|manifests| drop(manifests.pop()));
+    });
+    let path = node.lab.dir().join("altered.trace");
+    fs::write(&path, altered.unwrap()).unwrap();
+    let (same, said) = replay(&path);
+    assert!(!same, "a run without a pod was taken for the same:\n{said}");
+    assert!(said.contains(&format!("tick {tick}")), "the difference is in tick {tick}, but it says:\n{said}");
+}
