@@ -5,6 +5,8 @@
 
 pub mod crictl;
 pub mod lab;
+pub mod manifest;
 pub mod node;
 pub mod process;
 pub mod tools;
+pub mod tunables;

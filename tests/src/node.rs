@@ -98,6 +98,8 @@ address: 127.0.0.1
 port: {port}
 healthzBindAddress: 127.0.0.1
 healthzPort: {healthz}
+volumePluginDir: {plugins}
+makeIPTablesUtilChains: false
 authentication:
   anonymous:
     enabled: true
@@ -110,6 +112,7 @@ authorization:
             logs = self.logs().display(),
             endpoint = self.lab.endpoint(),
             cgroup = self.lab.cgroup(),
+            plugins = self.lab.dir().join("volume-plugins").display(),
             port = self.port,
             healthz = self.healthz_port,
         )

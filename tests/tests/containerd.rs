@@ -22,7 +22,8 @@ mod traces;
 
 use std::time::Duration;
 
-use tests::lab::{BUSYBOX_IMAGE, Lab, Runtime};
+use tests::lab::{Lab, Runtime};
+use tests::manifest::{WAIT, shell_pod, shell_pod_with_uid};
 use tests::node::Node;
 
 /// Long enough for anything that should happen soon, also on a busy machine.
@@ -41,29 +42,3 @@ fn chosen_lab() -> Option<Lab> {
 fn chosen_node() -> Option<Node> {
     Some(Node::start_new(chosen_lab()?).unwrap())
 }
-
-/// A static pod with one container `c` that runs a shell script; `more` is YAML for the pod's spec.
-fn shell_pod(name: &str, script: &str, more: &str) -> String {
-    format!(
-        "apiVersion: v1
-kind: Pod
-metadata:
-  name: {name}
-spec:
-{more}  containers:
-  - name: c
-    image: {BUSYBOX_IMAGE}
-    imagePullPolicy: IfNotPresent
-    command: [sh, -c, {}]
-",
-        serde_json::Value::from(script)
-    )
-}
-
-/// The same with a UID that stays the same when the manifest changes.
-fn shell_pod_with_uid(name: &str, uid: &str, script: &str) -> String {
-    shell_pod(name, script, "").replacen(&format!("  name: {name}\n"), &format!("  name: {name}\n  uid: {uid}\n"), 1)
-}
-
-/// A script that waits and ends at once when it is told to.
-const WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done";

@@ -2,7 +2,7 @@
 //!
 //! Test programs are started here and not by `cargo test`, so that each is counted on its rung and each has a deadline.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,6 +27,7 @@ enum Rung {
     Simulator,
     Replay,
     Containerd,
+    Reference,
 }
 
 /// One built test program.
@@ -37,20 +38,60 @@ struct Program {
     executable: PathBuf,
 }
 
+/// Steps that only need what cargo built.
+const PLAIN: [(&str, Rung); 3] = [("unit", Rung::Unit), ("simulator", Rung::Simulator), ("replay", Rung::Replay)];
+
+/// Steps that need the lab: name, label, runtime, rung.
+const REAL: [(&str, &str, Runtime, Rung); 3] = [
+    ("containerd2", "containerd 2.x", Runtime::Containerd2, Rung::Containerd),
+    ("containerd1", "containerd 1.6", Runtime::Containerd1, Rung::Containerd),
+    (REFERENCE, "reference", Runtime::Containerd2, Rung::Reference),
+];
+
+/// The step that needs the reference kubelet: its build takes long, so it runs only when it is named.
+const REFERENCE: &str = "reference";
+
+/// The variable with the reference kubelet's program.
+const REFERENCE_VARIABLE: &str = "TICKLET_REFERENCE";
+
 /// Builds and runs the rungs that were asked for.
 pub(crate) fn run(report: &mut Report, filter: &[String]) {
-    let real = ["containerd2", "containerd1"].into_iter().any(|name| report.wants(name));
+    let plain = PLAIN.iter().any(|(step, _)| report.wants(step));
+    let real: Vec<_> = REAL.into_iter().filter(|(step, ..)| wants(report, step)).collect();
+    if !plain && real.is_empty() {
+        return;
+    }
     // The Go tools build beside cargo's work: both have long stretches that use one core.
-    let tools = real.then(|| std::thread::spawn(tests::tools::ensure_lab));
+    let tools = (!real.is_empty()).then(|| std::thread::spawn(tests::tools::ensure_lab));
     let mut programs = Vec::new();
-    let asked =
-        ["unit", "simulator", "replay", "containerd2", "containerd1"].into_iter().any(|name| report.wants(name));
-    if asked {
-        report.always("build", "the compiler names the error", |_| {
-            programs = build()?;
-            Ok(())
+    report.always("build", "the compiler names the error", |_| {
+        programs = build()?;
+        Ok(())
+    });
+    if plain {
+        run_plain(report, &programs, filter);
+    }
+    let Some(tools) = tools else { return };
+    report.always("tools", "needs `go`, apt-get and a network", |_| match tools.join() {
+        Ok(end) => end,
+        Err(_) => bail!("the build of the test tools panicked"),
+    });
+    for (step, label, runtime, rung) in real {
+        report.always(step, "the failed tests are named above; each says where its logs are", |report| {
+            let end = run_real(report, label, &programs, (runtime, rung), filter);
+            install::sweep()?;
+            end
         });
     }
+}
+
+/// Whether a step was asked for; the one with the reference only by its name.
+fn wants(report: &Report, step: &str) -> bool {
+    if step == REFERENCE { report.names(step) } else { report.wants(step) }
+}
+
+/// The rungs without a runtime.
+fn run_plain(report: &mut Report, programs: &[Program], filter: &[String]) {
     let mut env = Vec::new();
     if report.wants("unit") {
         report.always("cri-api", "needs `go` and a network", |_| {
@@ -58,34 +99,28 @@ pub(crate) fn run(report: &mut Report, filter: &[String]) {
             Ok(())
         });
     }
-    for (step, label, rung) in
-        [("unit", "unit", Rung::Unit), ("simulator", "simulator", Rung::Simulator), ("replay", "replay", Rung::Replay)]
-    {
+    for (step, rung) in PLAIN {
         report.step(step, "the failed tests are named above", |report| {
-            run_rung(report, label, &programs, rung, filter, &env)
+            run_rung(report, step, programs, rung, filter, &env)
         });
     }
-    if real {
-        report.always("tools", "needs `go`, apt-get and a network", |_| {
-            match tools.map(std::thread::JoinHandle::join) {
-                Some(Ok(end)) => end,
-                _ => bail!("the build of the test tools panicked"),
-            }
-        });
+}
+
+/// One rung on a runtime.
+fn run_real(
+    report: &mut Report,
+    label: &'static str,
+    programs: &[Program],
+    (runtime, rung): (Runtime, Rung),
+    filter: &[String],
+) -> Result<()> {
+    println!("{}", runtime.check()?);
+    let mut env = vec![(Runtime::VARIABLE, OsString::from(runtime.name()))];
+    if rung == Rung::Reference {
+        let program = std::env::var_os(REFERENCE_VARIABLE);
+        env.push((REFERENCE_VARIABLE, program.with_context(|| format!("{REFERENCE_VARIABLE} names no program"))?));
     }
-    for (step, label, runtime) in [
-        ("containerd2", "containerd 2.x", Runtime::Containerd2),
-        ("containerd1", "containerd 1.6", Runtime::Containerd1),
-    ] {
-        report.step(step, "the failed tests are named above; logs of a failed test stay in its folder", |report| {
-            let found = runtime.check()?;
-            println!("{found}");
-            let end =
-                run_rung(report, label, &programs, Rung::Containerd, filter, &[("TICKLET_RUNTIME", runtime.name())]);
-            install::sweep()?;
-            end
-        });
-    }
+    run_rung(report, label, programs, rung, filter, &env)
 }
 
 /// Builds all test programs and the binaries they drive, with the same features and flags.
@@ -118,6 +153,7 @@ fn program(line: &str) -> Result<Option<Program>> {
 fn rung_of(package: &str, target: &str) -> Rung {
     match (package, target) {
         ("tests", "containerd") => Rung::Containerd,
+        ("tests", "reference") => Rung::Reference,
         ("sim", _) => Rung::Simulator,
         (_, name) if name.starts_with("sim_") || name == "simulator" => Rung::Simulator,
         (_, name) if name.starts_with("replay") || name.starts_with("golden") => Rung::Replay,

@@ -41,7 +41,17 @@ impl Report {
 
     /// Whether the step was asked for.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
+        self.only.is_empty() || self.names(name)
+    }
+
+    /// Whether the step was asked for by its name.
+    pub(crate) fn names(&self, name: &str) -> bool {
+        self.only.iter().any(|wanted| wanted == name)
+    }
+
+    /// A step that was asked for and did not come up in the run.
+    pub(crate) fn unknown(&self) -> Option<&str> {
+        self.only.iter().map(String::as_str).find(|wanted| !self.steps.iter().any(|step| step.name == *wanted))
     }
 
     /// Runs one step and notes its end; `remedy` is printed when it fails.
@@ -124,5 +134,7 @@ mod tests {
             Ok(())
         });
         assert_eq!(report.total(), Counts { passed: 1, failed: 0 });
+        assert_eq!(report.unknown(), None);
+        assert_eq!(Report::new(vec!["tydi".to_owned()]).unknown(), Some("tydi"));
     }
 }

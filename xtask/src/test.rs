@@ -19,6 +19,9 @@ pub(crate) fn task(args: &[String]) -> Result<()> {
     report.step("codegen", "run `cargo xtask codegen` and commit what it writes", |_| codegen::run(true));
     report.step("wasm", "the core may use no operating system: move that code to `io`", |_| checks::pure_core());
     rungs::run(&mut report, &filter);
+    if let Some(name) = report.unknown() {
+        bail!("there is no step `{name}`");
+    }
     if !report.finish() {
         bail!("not green");
     }

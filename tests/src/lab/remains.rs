@@ -20,6 +20,9 @@ const PROGRAMS: [&str; 5] = ["containerd", "containerd-shim-runc-v2", "ticklet",
 /// Where the CNI library remembers what it set up.
 const CNI_RESULTS: &str = "/var/lib/cni/results";
 
+/// Where a kubelet links the logs of all containers.
+const LOG_LINKS: &str = "/var/log/containers";
+
 /// One line for each thing of the lab that exists.
 pub(super) fn find(number: Number) -> Result<Vec<String>> {
     let mut found = Vec::new();
@@ -33,6 +36,7 @@ pub(super) fn find(number: Number) -> Result<Vec<String>> {
     }
     found.extend(nat_rules(number)?.into_iter().map(|rule| format!("iptables {rule}")));
     found.extend(cni_results(number)?.into_iter().map(|path| format!("file {}", path.display())));
+    found.extend(log_links(number)?.into_iter().map(|path| format!("link {}", path.display())));
     if number.dir().exists() {
         found.push(format!("folder {}", number.dir().display()));
     }
@@ -50,7 +54,7 @@ pub(super) fn remove(number: Number) -> Result<()> {
         run("ip", &["link", "delete", &number.bridge()])?;
     }
     remove_nat_rules(number)?;
-    for path in cni_results(number)? {
+    for path in cni_results(number)?.into_iter().chain(log_links(number)?) {
         fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     }
     remove_shim_sockets(&number.dir());
@@ -151,6 +155,19 @@ fn cni_results(number: Number) -> Result<Vec<PathBuf>> {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
             found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// Links to logs in the lab's folder.
+fn log_links(number: Number) -> Result<Vec<PathBuf>> {
+    let Ok(entries) = fs::read_dir(LOG_LINKS) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if fs::read_link(&path).is_ok_and(|target| target.starts_with(number.dir())) {
+            found.push(path);
         }
     }
     Ok(found)
