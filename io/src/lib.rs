@@ -1,6 +1,7 @@
 //! Bridges to everything outside. They carry data in and out and decide nothing.
 
 pub mod clock;
+pub mod cri;
 pub mod dispatch;
 pub mod port;
 pub mod store;

@@ -1,0 +1,134 @@
+//! From CRI messages to the edge's own types.
+
+use std::cmp::Reverse;
+
+use components::edge::cri::{
+    ContainerState, ContainerStatus, FoundImage, PodInspection, RuntimeInfo, SandboxState, SandboxStatus,
+};
+use components::ids::{ContainerId, SandboxId};
+use components::time::Wall;
+use proto::runtime::v1 as pb;
+
+/// A sandbox's status with what only an inspection of the whole pod needs.
+#[derive(Debug)]
+pub(super) struct InspectedSandbox {
+    status: SandboxStatus,
+    namespace: String,
+    name: String,
+}
+
+/// Both health conditions have to exist; one that is missing counts as not met.
+pub(super) fn runtime_info(
+    version: pb::VersionResponse,
+    status: pb::StatusResponse,
+    config: Option<pb::RuntimeConfigResponse>,
+) -> RuntimeInfo {
+    let conditions = status.status.unwrap_or_default().conditions;
+    let met = |kind: &str| conditions.iter().any(|c| c.r#type == kind && c.status);
+    let complaints: Vec<String> = conditions
+        .iter()
+        // Runtimes have further conditions, such as deprecation warnings, that say nothing about health.
+        .filter(|c| !c.status && matches!(c.r#type.as_str(), "RuntimeReady" | "NetworkReady"))
+        .map(|c| format!("{}=false reason:{} message:{}", c.r#type, c.reason, c.message))
+        .collect();
+    let driver = config.and_then(|config| config.linux).map(|linux| match linux.cgroup_driver() {
+        pb::CgroupDriver::Systemd => "systemd".to_owned(),
+        pb::CgroupDriver::Cgroupfs => "cgroupfs".to_owned(),
+    });
+    RuntimeInfo {
+        runtime_ready: met("RuntimeReady"),
+        network_ready: met("NetworkReady"),
+        name: version.runtime_name,
+        version: version.runtime_version,
+        message: complaints.join(", "),
+        cgroup_driver: driver,
+    }
+}
+
+pub(super) fn found_image(image: pb::Image) -> FoundImage {
+    FoundImage { image_ref: image.id.into(), uid: image.uid.map(|uid| uid.value), username: image.username }
+}
+
+pub(super) fn sandbox_status(id: SandboxId, status: pb::PodSandboxStatus) -> InspectedSandbox {
+    let state = match pb::PodSandboxState::try_from(status.state) {
+        Ok(pb::PodSandboxState::SandboxReady) => SandboxState::Ready,
+        Ok(pb::PodSandboxState::SandboxNotready) | Err(_) => SandboxState::NotReady,
+    };
+    let host_network = status
+        .linux
+        .and_then(|linux| linux.namespaces)
+        .and_then(|namespaces| namespaces.options)
+        .is_some_and(|options| options.network() == pb::NamespaceMode::Node);
+    let network = status.network.unwrap_or_default();
+    let further = network.additional_ips.into_iter().map(|further| further.ip);
+    let ips = std::iter::once(network.ip).chain(further).filter(|ip| !ip.is_empty()).collect();
+    let metadata = status.metadata.unwrap_or_default();
+    let mut labels = status.labels;
+    let mut label = |key: &str, or: String| labels.remove(key).unwrap_or(or);
+    InspectedSandbox {
+        namespace: label("io.kubernetes.pod.namespace", metadata.namespace),
+        name: label("io.kubernetes.pod.name", metadata.name),
+        status: SandboxStatus {
+            id,
+            attempt: metadata.attempt,
+            state,
+            created_at: wall(status.created_at),
+            host_network,
+            ips,
+        },
+    }
+}
+
+pub(super) fn container_status(id: ContainerId, sandbox: SandboxId, status: pb::ContainerStatus) -> ContainerStatus {
+    let state = match pb::ContainerState::try_from(status.state) {
+        Ok(pb::ContainerState::ContainerCreated) => ContainerState::Created,
+        Ok(pb::ContainerState::ContainerRunning) => ContainerState::Running,
+        Ok(pb::ContainerState::ContainerExited) => ContainerState::Exited,
+        Ok(pb::ContainerState::ContainerUnknown) | Err(_) => ContainerState::Unknown,
+    };
+    let note = |key: &str| status.annotations.get(key).map(String::as_str);
+    let user = status.user.and_then(|user| user.linux);
+    let metadata = status.metadata.unwrap_or_default();
+    ContainerStatus {
+        id,
+        sandbox,
+        name: metadata.name.into(),
+        attempt: metadata.attempt,
+        restart_count: note("io.kubernetes.container.restartCount").and_then(|n| n.parse().ok()).unwrap_or(0),
+        hash: note("io.kubernetes.container.hash").and_then(|hash| u32::from_str_radix(hash, 16).ok()),
+        grace_seconds: note("io.kubernetes.pod.terminationGracePeriod").and_then(|n| n.parse().ok()),
+        state,
+        created_at: wall(status.created_at),
+        started_at: wall(status.started_at),
+        finished_at: wall(status.finished_at),
+        exit_code: status.exit_code,
+        reason: status.reason,
+        message: status.message,
+        image: status.image.unwrap_or_default().image,
+        image_ref: status.image_ref,
+        user: user.map(|user| (user.uid, user.gid, user.supplemental_groups)),
+        log_path: status.log_path,
+    }
+}
+
+/// Sandboxes newest first; containers by name, newest first within a name.
+pub(super) fn pod_inspection(
+    mut sandboxes: Vec<InspectedSandbox>,
+    mut containers: Vec<ContainerStatus>,
+) -> PodInspection {
+    let age = |s: &SandboxStatus| (s.created_at, s.attempt, s.id.clone());
+    sandboxes.sort_by_cached_key(|sandbox| Reverse(age(&sandbox.status)));
+    containers.sort_by_cached_key(|c| (c.name.clone(), Reverse((c.created_at, c.attempt, c.id.clone()))));
+    let newest = sandboxes.first();
+    PodInspection {
+        namespace: newest.map(|sandbox| sandbox.namespace.clone()).unwrap_or_default(),
+        name: newest.map(|sandbox| sandbox.name.clone()).unwrap_or_default(),
+        sandboxes: sandboxes.into_iter().map(|sandbox| sandbox.status).collect(),
+        containers,
+    }
+}
+
+/// Some runtimes print "never" as a time before 1970.
+fn wall(nanos: i64) -> Wall {
+    Wall(nanos.max(0))
+}
