@@ -2,5 +2,6 @@
 
 pub mod clock;
 pub mod dispatch;
+pub mod host;
 pub mod port;
 pub mod store;
