@@ -3,5 +3,6 @@
 pub mod clock;
 pub mod cri;
 pub mod dispatch;
+pub mod host;
 pub mod port;
 pub mod store;

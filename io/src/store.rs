@@ -121,7 +121,7 @@ impl Store {
         store.cut_back()?;
         store.compact_at = store.next_compaction();
         store.compact_if_due();
-        let records = store.live.records();
+        let records = store.records();
         Ok((store, records))
     }
 
@@ -154,6 +154,12 @@ impl Store {
         }
         self.compact_if_due();
         Ok(())
+    }
+
+    /// The records that count, sorted by pod: what [`Store::open`] would return now.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        self.live.records()
     }
 
     /// Length of the journal in bytes.

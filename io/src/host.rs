@@ -1,0 +1,350 @@
+//! This host: directories, files, volumes and cgroups of pods, and the machine's facts.
+//!
+//! Decides nothing: it makes and removes exactly what an effect names, and refuses paths outside of the places that
+//! belong to pods. The work blocks, so it runs on tokio's blocking pool; dropping the future stops it at its next step.
+
+mod cgroup;
+mod files;
+pub mod machine;
+mod mounts;
+mod remove;
+mod volume;
+
+use self::cgroup::Cgroups;
+use components::edge::host::{CleanPod, HostAnswer, HostEffect, PrepareContainer, PreparePod};
+use components::edge::{Answer, Failure, FailureClass, Outcome};
+use nix::errno::Errno;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::port::Port;
+
+pub use self::machine::{machine, swap_on};
+
+/// Where pods' things lie. Nothing outside is ever removed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostConfig {
+    /// Directory of pod directories, `ROOT/pods`.
+    pub pods_dir: String,
+    /// `podLogsDir`.
+    pub pod_logs_dir: String,
+    /// `cgroupRoot` in cgroupfs form; `/` or empty for the root of each hierarchy.
+    pub cgroup_root: String,
+}
+
+/// Why something on this host did not work.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[error("{message}")]
+pub struct HostError {
+    /// Class that decisions branch on.
+    pub class: FailureClass,
+    /// What was tried, where, and what the system said.
+    pub message: String,
+}
+
+impl HostError {
+    fn new(class: FailureClass, message: impl Into<String>) -> Self {
+        Self { class, message: message.into() }
+    }
+
+    /// `what path: system's text`, with the class that the error number stands for.
+    fn io(what: &str, path: &Path, error: &io::Error) -> Self {
+        let class = error.raw_os_error().map_or(FailureClass::Other, |number| class_of(Errno::from_raw(number)));
+        Self::new(class, format!("{what} {}: {error}", path.display()))
+    }
+
+    fn errno(what: &str, path: &Path, errno: Errno) -> Self {
+        Self::io(what, path, &io::Error::from(errno))
+    }
+}
+
+impl From<HostError> for Outcome {
+    fn from(error: HostError) -> Self {
+        Self::Failed(Failure { class: error.class, message: error.message })
+    }
+}
+
+const fn class_of(errno: Errno) -> FailureClass {
+    match errno {
+        Errno::ENOENT => FailureClass::NotFound,
+        Errno::EEXIST => FailureClass::AlreadyExists,
+        Errno::EACCES | Errno::EPERM | Errno::EROFS => FailureClass::Denied,
+        Errno::ENOSPC | Errno::EDQUOT | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::EFBIG => {
+            FailureClass::Exhausted
+        }
+        Errno::EINVAL | Errno::ENAMETOOLONG | Errno::ENOTDIR | Errno::EISDIR | Errno::ELOOP => FailureClass::Invalid,
+        Errno::ENOSYS | Errno::EOPNOTSUPP => FailureClass::Unimplemented,
+        _ => FailureClass::Other,
+    }
+}
+
+/// Set when nobody waits for the work any more.
+#[derive(Clone, Default, Debug)]
+struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Called between steps.
+    fn check(&self) -> Result<(), HostError> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(HostError::new(FailureClass::Other, "stopped half-way on request"));
+        }
+        Ok(())
+    }
+}
+
+/// Sets the flag when the future that waits is dropped.
+struct CancelOnDrop(Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The port of this host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: HostConfig,
+    cgroups: Cgroups,
+}
+
+impl Host {
+    /// Looks at the cgroup hierarchies that are mounted and takes the places that belong to pods.
+    ///
+    /// # Errors
+    /// When the mount table cannot be read or shows no cgroup hierarchy.
+    pub fn new(config: HostConfig) -> Result<Self, HostError> {
+        let mounts = mounts::read()?;
+        let cgroups = Cgroups::find(&mounts, &config.cgroup_root)?;
+        Ok(Self { inner: Arc::new(Inner { config, cgroups }) })
+    }
+
+    #[cfg(test)]
+    fn with(config: HostConfig, cgroups: Cgroups) -> Self {
+        Self { inner: Arc::new(Inner { config, cgroups }) }
+    }
+}
+
+impl Port<HostEffect> for Host {
+    async fn run(&self, effect: HostEffect) -> Outcome {
+        let inner = Arc::clone(&self.inner);
+        let cancel = Cancel::default();
+        let _guard = CancelOnDrop(cancel.clone());
+        let done = tokio::task::spawn_blocking(move || inner.run(&effect, &cancel)).await;
+        match done {
+            Ok(Ok(answer)) => Outcome::Done(answer),
+            Ok(Err(error)) => error.into(),
+            Err(error) => HostError::new(FailureClass::Other, format!("host work did not end: {error}")).into(),
+        }
+    }
+}
+
+impl Inner {
+    fn run(&self, effect: &HostEffect, cancel: &Cancel) -> Result<Answer, HostError> {
+        match effect {
+            HostEffect::PreparePod(prepare) => self.prepare_pod(prepare, cancel),
+            HostEffect::PrepareContainer(prepare) => prepare_container(prepare, cancel),
+            HostEffect::CleanPod(clean) => self.clean_pod(clean, cancel),
+        }
+    }
+
+    fn prepare_pod(&self, prepare: &PreparePod, cancel: &Cancel) -> Result<Answer, HostError> {
+        if let Some(cgroup) = &prepare.cgroup {
+            self.cgroups.create(cgroup)?;
+        }
+        for dir in &prepare.dirs {
+            cancel.check()?;
+            files::make_dir(dir)?;
+        }
+        for volume in &prepare.volumes {
+            cancel.check()?;
+            volume::set_up(volume)?;
+        }
+        let mut log_attempts = Vec::new();
+        for (container, dir) in &prepare.log_dirs {
+            if let Some(highest) = files::highest_log_attempt(Path::new(dir))? {
+                log_attempts.push((Arc::clone(container), highest));
+            }
+        }
+        log_attempts.sort();
+        Ok(Answer::Host(HostAnswer::PodPrepared { log_attempts }))
+    }
+
+    fn clean_pod(&self, clean: &CleanPod, cancel: &Cancel) -> Result<Answer, HostError> {
+        // All three are tried, so that one obstacle does not keep the rest; the first trouble is reported.
+        let mut results = Vec::new();
+        if let Some(path) = &clean.cgroup {
+            results.push(self.cgroups.remove(path, cancel));
+        }
+        if let Some(dir) = &clean.pod_dir {
+            let removed = below(dir, &self.config.pods_dir).and_then(|dir| {
+                mounts::unmount_below(&dir, cancel)?;
+                remove::remove_tree(&dir, cancel)
+            });
+            results.push(removed);
+        }
+        if let Some(dir) = &clean.log_dir {
+            let removed = below(dir, &self.config.pod_logs_dir).and_then(|dir| remove::remove_tree(&dir, cancel));
+            results.push(removed);
+        }
+        results.into_iter().collect::<Result<Vec<()>, _>>()?;
+        Ok(Answer::Nothing)
+    }
+}
+
+fn prepare_container(prepare: &PrepareContainer, cancel: &Cancel) -> Result<Answer, HostError> {
+    for dir in &prepare.dirs {
+        cancel.check()?;
+        files::make_dir(dir)?;
+    }
+    for file in &prepare.files {
+        cancel.check()?;
+        files::write_file(file)?;
+    }
+    Ok(Answer::Nothing)
+}
+
+/// The path when it is plain, absolute and strictly below `top`.
+fn below(path: &str, top: &str) -> Result<PathBuf, HostError> {
+    let path = Path::new(path);
+    let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    match path.strip_prefix(top) {
+        Ok(rest) if plain && path.is_absolute() && rest.components().next().is_some() => Ok(path.to_owned()),
+        _ => Err(HostError::new(
+            FailureClass::Invalid,
+            format!("refused to remove {}: it is not below {top}", path.display()),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use components::edge::host::{Dir, File, VolumeSetup};
+    use std::fs;
+
+    struct Rig {
+        top: tempfile::TempDir,
+        host: Host,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let top = tempfile::tempdir().unwrap();
+            let at = |name: &str| top.path().join(name).display().to_string();
+            let config = HostConfig { pods_dir: at("pods"), pod_logs_dir: at("logs"), cgroup_root: String::new() };
+            // No cgroup is touched here: the hierarchy is an empty folder.
+            let line = format!("1 1 0:1 / {} rw - cgroup2 cgroup2 rw", at("cgroup"));
+            let cgroups = Cgroups::find(&mounts::parse(&line), "").unwrap();
+            Self { host: Host::with(config, cgroups), top }
+        }
+
+        fn path(&self, name: &str) -> String {
+            self.top.path().join(name).display().to_string()
+        }
+
+        async fn run(&self, effect: HostEffect) -> Result<Answer, Failure> {
+            match self.host.run(effect).await {
+                Outcome::Done(answer) => Ok(answer),
+                Outcome::Failed(failure) => Err(failure),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_prepared_and_cleaned_twice_each() {
+        let rig = Rig::new();
+        let pod = rig.path("pods/uid");
+        let logs = rig.path("logs/ns_p_uid");
+        let prepare = PreparePod {
+            dirs: vec![Dir { path: pod.clone(), mode: 0o750 }, Dir { path: format!("{logs}/c"), mode: 0o755 }],
+            volumes: vec![VolumeSetup::EmptyDirMemory {
+                name: Arc::from("m"),
+                path: format!("{pod}/volumes/m"),
+                size_bytes: Some(65536),
+                group: None,
+            }],
+            log_dirs: vec![(Arc::from("c"), format!("{logs}/c")), (Arc::from("a"), format!("{logs}/a"))],
+            cgroup: None,
+        };
+        let container = PrepareContainer {
+            dirs: vec![Dir { path: format!("{pod}/containers/c"), mode: 0o750 }],
+            files: vec![File { path: format!("{pod}/etc-hosts"), mode: 0o644, content: "h".to_owned() }],
+        };
+        for attempts in [vec![], vec![(Arc::from("c"), 3)]] {
+            let answer = rig.run(HostEffect::PreparePod(Box::new(prepare.clone()))).await.unwrap();
+            assert_eq!(answer, Answer::Host(HostAnswer::PodPrepared { log_attempts: attempts }));
+            rig.run(HostEffect::PrepareContainer(Box::new(container.clone()))).await.unwrap();
+            fs::write(format!("{logs}/c/3.log"), "").unwrap();
+            fs::write(format!("{pod}/volumes/m/file"), "").unwrap();
+        }
+        let clean = CleanPod { pod_dir: Some(pod.clone()), log_dir: Some(logs.clone()), cgroup: Some("/podu".into()) };
+        for _ in 0..2 {
+            let answer = rig.run(HostEffect::CleanPod(Box::new(clean.clone()))).await.unwrap();
+            assert_eq!(answer, Answer::Nothing);
+            assert!(!Path::new(&pod).exists() && !Path::new(&logs).exists());
+        }
+        assert!(Path::new(&rig.path("pods")).exists());
+    }
+
+    #[tokio::test]
+    async fn nothing_outside_the_pods_places_is_removed() {
+        let rig = Rig::new();
+        fs::create_dir_all(rig.path("pods/uid")).unwrap();
+        for dir in ["pods", "", "logs/x", "pods/../pods/uid"] {
+            let clean = CleanPod { pod_dir: Some(rig.path(dir)), ..CleanPod::default() };
+            let failure = rig.run(HostEffect::CleanPod(Box::new(clean))).await.unwrap_err();
+            assert_eq!(failure.class, FailureClass::Invalid);
+            assert!(failure.message.starts_with("refused to remove"), "{}", failure.message);
+        }
+        // One refused part does not keep the others from being cleaned.
+        fs::create_dir_all(rig.path("logs/pod")).unwrap();
+        let clean = CleanPod {
+            pod_dir: Some("relative".to_owned()),
+            log_dir: Some(rig.path("logs/pod")),
+            cgroup: Some("/".to_owned()),
+        };
+        rig.run(HostEffect::CleanPod(Box::new(clean))).await.unwrap_err();
+        assert!(Path::new(&rig.path("pods/uid")).exists());
+        assert!(!Path::new(&rig.path("logs/pod")).exists());
+    }
+
+    #[tokio::test]
+    async fn a_failed_volume_says_what_the_kubelet_says() {
+        let rig = Rig::new();
+        let prepare = PreparePod {
+            volumes: vec![VolumeSetup::HostPath {
+                name: Arc::from("h"),
+                path: "/no/such".to_owned(),
+                kind: components::edge::host::HostPathKind::Directory,
+            }],
+            ..PreparePod::default()
+        };
+        let failure = rig.run(HostEffect::PreparePod(Box::new(prepare))).await.unwrap_err();
+        assert_eq!(failure.message, "hostPath type check failed: /no/such is not a directory");
+        assert_eq!(failure.class, FailureClass::NotFound);
+    }
+
+    #[test]
+    fn errors_have_their_class() {
+        for (errno, class) in [
+            (Errno::ENOSPC, FailureClass::Exhausted),
+            (Errno::EDQUOT, FailureClass::Exhausted),
+            (Errno::ENOENT, FailureClass::NotFound),
+            (Errno::EROFS, FailureClass::Denied),
+            (Errno::EBUSY, FailureClass::Other),
+        ] {
+            let error = HostError::errno("write", Path::new("/x"), errno);
+            assert_eq!(error.class, class);
+            assert!(error.message.starts_with("write /x: "), "{error}");
+        }
+    }
+}
