@@ -3,4 +3,5 @@
 pub mod clock;
 pub mod dispatch;
 pub mod port;
+pub mod sources;
 pub mod store;
