@@ -5,6 +5,7 @@
 pub mod config;
 pub mod duration;
 pub mod edge;
+pub mod fnv;
 pub mod ids;
 pub mod node;
 pub mod quantity;

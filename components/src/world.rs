@@ -81,10 +81,29 @@ pub struct SourceState {
     pub reading: Option<Ticket>,
     /// It was touched while the read was under way: read again.
     pub again: bool,
-    /// Digest of each pod's object by uid, as last merged.
-    pub digests: BTreeMap<PodUid, u128>,
+    /// The objects that count, by uid, as last merged.
+    pub items: BTreeMap<PodUid, SourceItem>,
     /// Problems as last reported, so that each is logged once: (origin, message).
     pub problems: BTreeSet<(Arc<str>, String)>,
+    /// Problems reported so far.
+    pub problems_total: u64,
+}
+
+/// One object of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceItem {
+    /// File path or URL.
+    pub origin: Arc<str>,
+    /// Position within a list.
+    pub index: u32,
+    /// Digest of its content.
+    pub digest: u128,
+    /// Digest of its status; 0 without one.
+    pub status_digest: u128,
+    /// It is asked to end (`metadata.deletionTimestamp`).
+    pub deleting: bool,
+    /// Its pod's full name.
+    pub full_name: String,
 }
 
 // === pod: life ===

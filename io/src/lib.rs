@@ -5,4 +5,5 @@ pub mod cri;
 pub mod dispatch;
 pub mod host;
 pub mod port;
+pub mod sources;
 pub mod store;

@@ -1,5 +1,6 @@
 //! Decision domains of the kubelet, one module each; shared helpers are `pods`.
 
+pub mod expand;
 #[cfg(test)]
 mod fixtures;
 pub mod health;
@@ -7,8 +8,10 @@ pub mod journal;
 pub mod lifecycle;
 pub mod pleg;
 pub mod pods;
+pub mod podspec;
 pub mod report;
 pub mod runtime;
+pub mod sources;
 pub mod status;
 pub mod turns;
 
@@ -20,6 +23,7 @@ pub fn plugin(engine: &mut Engine) {
     journal::plugin(engine);
     health::plugin(engine);
     pleg::plugin(engine);
+    sources::plugin(engine);
     lifecycle::plugin(engine);
     runtime::plugin(engine);
     status::plugin(engine);

@@ -68,7 +68,7 @@ pub struct Manifest {
     pub origin: Arc<str>,
     /// Position within a list; 0 for a single object.
     pub index: u32,
-    /// FNV-1a 128 over the object's bytes before redaction: equal digest, equal object.
+    /// FNV-1a 128 over the object's JSON text without its `status`, before redaction: equal digest, equal object.
     pub digest: u128,
     /// The object as JSON text. In a trace, `env[].value` texts are redacted.
     pub json: Arc<str>,

@@ -1,0 +1,276 @@
+//! A validated Pod to the compact form that decisions use.
+
+use crate::podspec::resources::parse;
+use crate::podspec::{Origin, go_json, image, resources};
+use components::edge::cri::{AppArmor, DnsConfig, Propagation, Protocol, Seccomp};
+use components::edge::host::HostPathKind;
+use components::fnv::fnv1a_32;
+use components::ids::{PodUid, Sensitive};
+use components::quantity::Quantity;
+use components::spec::{
+    ContainerKind, ContainerPort, ContainerSecuritySpec, ContainerSpec, DnsPolicy, EnvSource, EnvVar, PodSecurity,
+    PodSpec, PullPolicy, RestartPolicy, Volume, VolumeMount, VolumeSource,
+};
+use k8s_openapi::api::core::v1 as api;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Converts a pod that [`validate`](super::validate) found to be good.
+pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, String> {
+    let json = serde_json::to_string(pod).map_err(|e| format!("cannot be written as JSON: {e}"))?;
+    let unset = api::PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&unset);
+    let name = text(&pod.metadata.name);
+    let set = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
+    let hostname = set(&spec.hostname_override).or_else(|| set(&spec.hostname)).unwrap_or_else(|| name.clone());
+    Ok(PodSpec {
+        uid: PodUid::from(text(&pod.metadata.uid)),
+        namespace: text(&pod.metadata.namespace).into(),
+        source: origin.source,
+        seen: origin.seen,
+        digest: origin.digest,
+        labels: pod.metadata.labels.clone().unwrap_or_default(),
+        annotations: pod.metadata.annotations.clone().unwrap_or_default(),
+        restart_policy: match spec.restart_policy.as_deref() {
+            Some("Never") => RestartPolicy::Never,
+            Some("OnFailure") => RestartPolicy::OnFailure,
+            _ => RestartPolicy::Always,
+        },
+        grace_seconds: seconds(spec.termination_grace_period_seconds).unwrap_or(30),
+        active_deadline_seconds: seconds(spec.active_deadline_seconds),
+        hostname,
+        subdomain: text(&spec.subdomain),
+        hostname_as_fqdn: spec.set_hostname_as_fqdn == Some(true),
+        host_network: spec.host_network == Some(true),
+        host_pid: spec.host_pid == Some(true),
+        host_ipc: spec.host_ipc == Some(true),
+        share_process_namespace: spec.share_process_namespace == Some(true),
+        host_aliases: host_aliases(spec),
+        dns_policy: match spec.dns_policy.as_deref() {
+            Some("ClusterFirstWithHostNet") => DnsPolicy::ClusterFirstWithHostNet,
+            Some("Default") => DnsPolicy::Default,
+            Some("None") => DnsPolicy::None,
+            _ => DnsPolicy::ClusterFirst,
+        },
+        dns_config: spec.dns_config.as_ref().map(dns_config),
+        security: spec.security_context.as_ref().map(pod_security).unwrap_or_default(),
+        service_account: text(&spec.service_account_name),
+        runtime_class: set(&spec.runtime_class_name),
+        priority: spec.priority.unwrap_or(0),
+        qos: resources::qos(spec),
+        overhead: spec.overhead.as_ref().map(resources::list).unwrap_or_default(),
+        resources: spec.resources.as_ref().map(resources::requirements),
+        volumes: spec.volumes.iter().flatten().map(volume).collect(),
+        containers: containers(spec),
+        name: name.into(),
+        json: json.into(),
+    })
+}
+
+fn text(field: &Option<String>) -> String {
+    field.clone().unwrap_or_default()
+}
+
+fn seconds(field: Option<i64>) -> Option<u32> {
+    field.and_then(|value| u32::try_from(value).ok())
+}
+
+fn host_aliases(spec: &api::PodSpec) -> Vec<(String, Vec<String>)> {
+    let aliases = spec.host_aliases.iter().flatten();
+    aliases.map(|alias| (alias.ip.clone(), alias.hostnames.clone().unwrap_or_default())).collect()
+}
+
+fn dns_config(config: &api::PodDNSConfig) -> DnsConfig {
+    let option = |option: &api::PodDNSConfigOption| {
+        let name = text(&option.name);
+        option.value.as_ref().map_or_else(|| name.clone(), |value| format!("{name}:{value}"))
+    };
+    DnsConfig {
+        servers: config.nameservers.clone().unwrap_or_default(),
+        searches: config.searches.clone().unwrap_or_default(),
+        options: config.options.iter().flatten().map(option).collect(),
+    }
+}
+
+fn containers(spec: &api::PodSpec) -> Vec<ContainerSpec> {
+    let init = spec.init_containers.iter().flatten().map(|c| {
+        let kind = if resources::is_sidecar(c) { ContainerKind::Sidecar } else { ContainerKind::Init };
+        container(c, kind)
+    });
+    init.chain(spec.containers.iter().map(|c| container(c, ContainerKind::Main))).collect()
+}
+
+fn container(c: &api::Container, kind: ContainerKind) -> ContainerSpec {
+    let image = text(&c.image);
+    let ports = c.ports.as_deref().unwrap_or_default();
+    let pre_stop = c.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref());
+    ContainerSpec {
+        name: c.name.as_str().into(),
+        kind,
+        image_to_pull: image::with_tag(&image).into(),
+        pull_policy: match c.image_pull_policy.as_deref() {
+            Some("Always") => PullPolicy::Always,
+            Some("Never") => PullPolicy::Never,
+            _ => PullPolicy::IfNotPresent,
+        },
+        hash: container_hash(&c.name, &image),
+        image: image.into(),
+        command: c.command.clone().unwrap_or_default(),
+        args: c.args.clone().unwrap_or_default(),
+        working_dir: text(&c.working_dir),
+        env: c.env.iter().flatten().map(|env| env_var(env, &c.name)).collect(),
+        ports: ports.iter().map(port).collect(),
+        ports_json: go_json::ports(ports),
+        pre_stop_json: pre_stop.map(go_json::handler).unwrap_or_default(),
+        resources: c.resources.as_ref().map(resources::requirements).unwrap_or_default(),
+        mounts: c.volume_mounts.iter().flatten().map(mount).collect(),
+        termination_message_path: text(&c.termination_message_path),
+        termination_message_policy: text(&c.termination_message_policy),
+        stdin: c.stdin == Some(true),
+        stdin_once: c.stdin_once == Some(true),
+        tty: c.tty == Some(true),
+        security: c.security_context.as_ref().map(container_security).unwrap_or_default(),
+    }
+}
+
+/// The value by which running containers are recognised; it must equal the reference kubelet's (contract 3.3).
+pub(super) fn container_hash(name: &str, image: &str) -> u32 {
+    let mut dump = "([]uint8)[".to_owned();
+    for (i, byte) in go_json::hashed_fields(name, image).bytes().enumerate() {
+        let _ = write!(dump, "{}{byte}", if i == 0 { "" } else { " " });
+    }
+    dump.push(']');
+    fnv1a_32(dump.as_bytes())
+}
+
+fn env_var(env: &api::EnvVar, container: &str) -> EnvVar {
+    let from = env.value_from.as_ref();
+    let source = if let Some(field) = from.and_then(|from| from.field_ref.as_ref()) {
+        EnvSource::Field(field.field_path.clone())
+    } else if let Some(resource) = from.and_then(|from| from.resource_field_ref.as_ref()) {
+        let divisor = resource.divisor.as_ref().and_then(|q| parse(&q.0)).map_or(0, |amount| amount.milli_value());
+        EnvSource::Resource {
+            container: resource
+                .container_name
+                .clone()
+                .filter(|n| !n.is_empty())
+                .unwrap_or_else(|| container.to_owned()),
+            resource: resource.resource.clone(),
+            // Nothing, or zero, stands for one.
+            divisor_milli: if divisor == 0 { 1000 } else { divisor },
+        }
+    } else {
+        EnvSource::Value(Sensitive(text(&env.value)))
+    };
+    EnvVar { name: env.name.clone(), source }
+}
+
+fn port(port: &api::ContainerPort) -> ContainerPort {
+    ContainerPort {
+        name: text(&port.name),
+        container_port: port.container_port,
+        host_port: port.host_port.unwrap_or(0),
+        host_ip: text(&port.host_ip),
+        protocol: match port.protocol.as_deref() {
+            Some("UDP") => Protocol::Udp,
+            Some("SCTP") => Protocol::Sctp,
+            _ => Protocol::Tcp,
+        },
+    }
+}
+
+fn mount(mount: &api::VolumeMount) -> VolumeMount {
+    VolumeMount {
+        volume: mount.name.clone(),
+        path: mount.mount_path.clone(),
+        sub_path: text(&mount.sub_path),
+        sub_path_expr: text(&mount.sub_path_expr),
+        readonly: mount.read_only == Some(true),
+        recursive_read_only: matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible")),
+        propagation: match mount.mount_propagation.as_deref() {
+            Some("HostToContainer") => Propagation::HostToContainer,
+            Some("Bidirectional") => Propagation::Bidirectional,
+            _ => Propagation::Private,
+        },
+    }
+}
+
+fn volume(volume: &api::Volume) -> Volume {
+    let source = match (&volume.host_path, &volume.empty_dir) {
+        (Some(host), _) => {
+            VolumeSource::HostPath { path: host.path.clone(), kind: host_path_kind(host.type_.as_deref()) }
+        }
+        (None, Some(empty)) if empty.medium.as_deref() == Some("Memory") => VolumeSource::EmptyDirMemory {
+            // A limit of zero is no limit.
+            size_bytes: empty.size_limit.as_ref().and_then(|q| parse(&q.0)).map(Quantity::value).filter(|s| *s > 0),
+        },
+        _ => VolumeSource::EmptyDir,
+    };
+    Volume { name: Arc::from(volume.name.as_str()), source }
+}
+
+fn host_path_kind(kind: Option<&str>) -> HostPathKind {
+    match kind.unwrap_or_default() {
+        "DirectoryOrCreate" => HostPathKind::DirectoryOrCreate,
+        "Directory" => HostPathKind::Directory,
+        "FileOrCreate" => HostPathKind::FileOrCreate,
+        "File" => HostPathKind::File,
+        "Socket" => HostPathKind::Socket,
+        "CharDevice" => HostPathKind::CharDevice,
+        "BlockDevice" => HostPathKind::BlockDevice,
+        _ => HostPathKind::Unset,
+    }
+}
+
+fn pod_security(security: &api::PodSecurityContext) -> PodSecurity {
+    let sysctls = security.sysctls.iter().flatten();
+    PodSecurity {
+        run_as_user: security.run_as_user,
+        run_as_group: security.run_as_group,
+        run_as_non_root: security.run_as_non_root,
+        fs_group: security.fs_group,
+        supplemental_groups: security.supplemental_groups.clone().unwrap_or_default(),
+        sysctls: sysctls.map(|s| (s.name.clone(), s.value.clone())).collect(),
+        seccomp: security.seccomp_profile.as_ref().map(seccomp),
+        apparmor: security.app_armor_profile.as_ref().map(apparmor),
+        selinux: security.se_linux_options.as_ref().map(selinux),
+    }
+}
+
+fn container_security(security: &api::SecurityContext) -> ContainerSecuritySpec {
+    let capabilities = security.capabilities.as_ref();
+    ContainerSecuritySpec {
+        run_as_user: security.run_as_user,
+        run_as_group: security.run_as_group,
+        run_as_non_root: security.run_as_non_root,
+        privileged: security.privileged == Some(true),
+        readonly_rootfs: security.read_only_root_filesystem == Some(true),
+        allow_privilege_escalation: security.allow_privilege_escalation,
+        add_capabilities: capabilities.and_then(|c| c.add.clone()).unwrap_or_default(),
+        drop_capabilities: capabilities.and_then(|c| c.drop.clone()).unwrap_or_default(),
+        unmasked_proc: security.proc_mount.as_deref() == Some("Unmasked"),
+        seccomp: security.seccomp_profile.as_ref().map(seccomp),
+        apparmor: security.app_armor_profile.as_ref().map(apparmor),
+        selinux: security.se_linux_options.as_ref().map(selinux),
+    }
+}
+
+fn seccomp(profile: &api::SeccompProfile) -> Seccomp {
+    match profile.type_.as_str() {
+        "RuntimeDefault" => Seccomp::RuntimeDefault,
+        "Localhost" => Seccomp::Localhost(text(&profile.localhost_profile)),
+        _ => Seccomp::Unconfined,
+    }
+}
+
+fn apparmor(profile: &api::AppArmorProfile) -> AppArmor {
+    match profile.type_.as_str() {
+        "RuntimeDefault" => AppArmor::RuntimeDefault,
+        "Localhost" => AppArmor::Localhost(text(&profile.localhost_profile)),
+        _ => AppArmor::Unconfined,
+    }
+}
+
+fn selinux(options: &api::SELinuxOptions) -> [String; 4] {
+    [text(&options.user), text(&options.role), text(&options.type_), text(&options.level)]
+}
