@@ -227,6 +227,9 @@ fn header_values_are_not_shown_by_the_redacted_copy() {
     let shown = format!("{:?}{}", c.redacted(), c.redacted().configz());
     assert!(!shown.contains("s3cret") && shown.contains("<masked>"));
     assert_eq!(c.static_pod_url_header["Authorization"].len(), 2, "the original keeps them");
+    let url = |url: &str| good(&format!("staticPodURL: {url}\n"), &[]).redacted().static_pod_url;
+    assert_eq!(url("https://me:s3cret@host/p@q"), "https://<masked>@host/p@q");
+    assert_eq!(url("https://host/p@q"), "https://host/p@q");
 }
 
 /// Validates a main file and compares the problems, by path and a part of the message.

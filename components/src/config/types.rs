@@ -308,12 +308,18 @@ impl KubeletConfiguration {
         <Self as Decode>::FIELDS
     }
 
-    /// A copy that may be shown or logged: header values are replaced.
+    /// A copy that may be shown or logged: header values and credentials in the URL are replaced.
     #[must_use]
     pub fn redacted(&self) -> Self {
         let mut copy = self.clone();
         for values in copy.static_pod_url_header.values_mut() {
             *values = vec!["<masked>".to_owned()];
+        }
+        if let Some(start) = copy.static_pod_url.find("://").map(|end| end + 3) {
+            let host = copy.static_pod_url[start..].find('/').map_or(copy.static_pod_url.len(), |end| start + end);
+            if let Some(end) = copy.static_pod_url[start..host].rfind('@') {
+                copy.static_pod_url.replace_range(start..start + end, "<masked>");
+            }
         }
         copy
     }
