@@ -53,7 +53,12 @@ pub fn plugin(engine: &mut Engine) {
     }
     engine.add_systems(
         Phase::Ingest,
-        (take_reads, ask_for_reads).chain_ignore_deferred().in_set(SourcesSystems).in_set(IngestTurn::Sources),
+        (take_reads, ask_for_reads)
+            .chain_ignore_deferred()
+            .in_set(SourcesSystems)
+            .in_set(IngestTurn::Sources)
+            .after(IngestTurn::Health)
+            .after(IngestTurn::Completions),
     );
 }
 
