@@ -316,7 +316,7 @@ fn unknown_choices() {
             ("tlsCurvePreferences[2]", "not a known group"),
         ],
     );
-    invalid("address: localhost\nclusterDNS: [dns]\n", &[("address", "not an IP"), ("clusterDNS[0]", "not an IP")]);
+    invalid("address: localhost\n", &[("address", "not an IP")]);
     invalid(
         "imagePullCredentialsVerificationPolicy: Always\n",
         &[("imagePullCredentialsVerificationPolicy", "AlwaysVerify")],
@@ -465,6 +465,19 @@ fn taints() {
 }
 
 #[test]
+fn what_the_kubelet_starts_with_is_only_advised_against() {
+    let c =
+        good("clusterDNS: [10.0.0.1, dns]\nstaticPodURL: 'ftp://x'\nkubeletCgroups: /a\nkubeReservedCgroup: /b\n", &[]);
+    assert_eq!(c.validate(), []);
+    assert_eq!(
+        c.advice().iter().map(|e| e.path.as_str()).collect::<Vec<_>>(),
+        ["clusterDNS[1]", "staticPodURL", "kubeletCgroups"]
+    );
+    assert_eq!(c.cluster_dns_addresses().len(), 1);
+    assert_eq!(good("staticPodURL: https://host/x\nclusterDNS: ['fd00::a']\n", &[]).advice(), []);
+}
+
+#[test]
 fn the_host_is_checked_apart() {
     let c = good("singleProcessOOMKill: false\n", &[]);
     assert_eq!(c.validate_host(false), []);
@@ -480,4 +493,43 @@ fn a_problem_found_by_validation_knows_its_place() {
     assert_eq!(place("evictionHard[memory.free]"), "main:4");
     assert_eq!(place("evictionHard[other]"), "main:3");
     assert!(loaded.origins.find("maxPods").is_none());
+}
+
+#[test]
+fn damaged_files_never_panic_and_get_one_line_for_each_problem() {
+    let whole = include_bytes!("testdata/every-field.yaml");
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let odd = *b"\0\n\t:{}[]-&*!|>'\"#%@`,?~\xff\x7f<=.0e";
+    for _ in 0..300 {
+        let mut bytes = whole.to_vec();
+        for _ in 0..=random(4) {
+            let at = random(bytes.len());
+            match random(5) {
+                0 => bytes.truncate(at),
+                1 => bytes[at] = odd[random(odd.len())],
+                2 => bytes.insert(at, odd[random(odd.len())]),
+                3 => drop(bytes.drain(at..(at + random(40)).min(bytes.len()))),
+                _ => bytes.extend_from_within(at..(at + 60).min(bytes.len())),
+            }
+            bytes.push(b'\n');
+        }
+        let file = Document { file: "main".into(), dir: "/etc".into(), bytes };
+        let loaded = assemble(KubeletConfiguration::legacy(), Some(&file), std::slice::from_ref(&file));
+        let mut lines = texts(&loaded.findings.errors);
+        lines.extend(texts(&loaded.findings.warnings));
+        lines.extend(texts(&loaded.config.validate()));
+        assert!(lines.iter().all(|line| !line.contains(['\n', '\r']) && line.len() < 1000), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_key_with_a_line_break_stays_on_one_line() {
+    let loaded = load(&format!("{HEAD}\"a\\nb\": 1\n"), &[]);
+    assert_eq!(texts(&loaded.findings.warnings), ["main:3: [a\\nb]: unknown field, ignored"]);
 }

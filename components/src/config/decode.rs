@@ -28,9 +28,22 @@ impl fmt::Display for Problem {
             write!(f, ":{}", self.at.line)?;
         }
         if !self.field.is_empty() {
-            write!(f, ": {}", self.field)?;
+            write!(f, ": {}", OneLine(&self.field))?;
         }
-        write!(f, ": {}", self.message)
+        write!(f, ": {}", OneLine(&self.message))
+    }
+}
+
+/// Text that stays on one line: keys and parser messages may hold anything.
+pub(super) struct OneLine<'a>(pub(super) &'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 400;
+        for c in self.0.chars().take(SHOWN) {
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { fmt::Write::write_char(f, c)? }
+        }
+        Ok(())
     }
 }
 

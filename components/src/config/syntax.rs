@@ -3,6 +3,7 @@
 //! YAML is a superset of JSON, so one reader serves both. Size, depth and alias expansion are limited, so that a hostile
 //! or damaged file costs little and gets a one-line answer.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use crate::config::tree::{Entry, Node, Origin, Value, index, join};
 pub const MAX_FILE_BYTES: usize = 4 << 20;
 /// Objects and lists inside each other; the deepest field of a KubeletConfiguration sits at 5.
 const MAX_DEPTH: usize = 32;
-/// Values in one file, aliases expanded.
-const MAX_NODES: usize = 100_000;
+/// Values in one file, aliases expanded; a file that sets every field has a few hundred.
+const MAX_NODES: usize = 20_000;
 
 /// Reads one document; repeated fields are warned about and the last one wins.
 pub fn parse(file: &str, bytes: &[u8], found: &mut Findings) -> Option<Node> {
@@ -109,17 +110,21 @@ fn build_object(
     found: &mut Findings,
 ) -> Value {
     let mut entries: Vec<Entry> = Vec::with_capacity(pairs.len());
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for (key, raw) in pairs {
         let at = Origin { file: file.clone(), line: key.referenced.line() as u32 };
         let child = join(path, &key.value);
         let value = build(raw, file, &child, found);
-        match entries.iter_mut().find(|e| e.key == key.value) {
+        match places.get(&key.value).map(|place| &mut entries[*place]) {
             Some(earlier) => {
                 let message = format!("repeated field, the value of line {} is replaced", earlier.at.line);
                 found.warnings.push(Problem { at: at.clone(), field: child, message });
                 *earlier = Entry { key: key.value, at, value };
             }
-            None => entries.push(Entry { key: key.value, at, value }),
+            None => {
+                places.insert(key.value.clone(), entries.len());
+                entries.push(Entry { key: key.value, at, value });
+            }
         }
     }
     Value::Object(entries)
@@ -241,6 +246,16 @@ mod tests {
     }
 
     #[test]
+    fn line_ends_and_marks_of_other_systems_are_read() {
+        let (node, errors, _) = read(b"\xef\xbb\xbfa: 1\r\nb: yes\r\nc: 0644\r\n");
+        assert_eq!(errors, [""; 0]);
+        let node = node.unwrap();
+        assert_eq!(node.get("a").map(|n| n.value.clone()), Some(Value::Int(1)));
+        assert_eq!(node.get("b").map(|n| n.value.clone()), Some(Value::Bool(true)));
+        assert_eq!(node.get("c").map(|n| (n.value.clone(), n.at.line)), Some((Value::Int(420), 3)));
+    }
+
+    #[test]
     fn json_with_tabs_is_read() {
         let (node, errors, _) = read(b"{\n\t\"a\": [1, 2],\n\t\"b\": {\"c\": \"x\"}\n}\n");
         assert_eq!(errors, [""; 0]);
@@ -287,6 +302,7 @@ mod tests {
         refuse((0..500).map(|i| format!("{}a:\n", " ".repeat(i))).collect::<String>(), "not valid YAML or JSON");
         refuse(vec![b'a'; MAX_FILE_BYTES + 1], "larger than 4 MiB");
         refuse("a: *nowhere\n", "not valid YAML or JSON");
+        refuse((0..20_000).map(|i| format!("k{i}: 1\n")).collect::<String>(), "not valid YAML or JSON");
     }
 
     #[test]

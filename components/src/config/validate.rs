@@ -8,10 +8,11 @@ mod resources;
 mod serving;
 
 use std::fmt;
+use std::net::IpAddr;
 
-use crate::config::decode::quote;
+use crate::config::decode::{OneLine, quote};
 use crate::config::gates::GateSet;
-use crate::config::tree::join;
+use crate::config::tree::{index, join};
 use crate::config::types::KubeletConfiguration;
 use crate::duration::GoDuration;
 
@@ -26,7 +27,7 @@ pub struct FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.message)
+        write!(f, "{}: {}", OneLine(&self.path), OneLine(&self.message))
     }
 }
 
@@ -43,6 +44,31 @@ impl KubeletConfiguration {
         node::check(&mut check);
         resources::check(&mut check);
         check.errors
+    }
+
+    /// What the kubelet starts with but ignores or cannot use.
+    #[must_use]
+    pub fn advice(&self) -> Vec<FieldError> {
+        let mut check = Check { config: self, gates: GateSet::default(), errors: Vec::new() };
+        for (i, server) in self.cluster_dns.iter().enumerate() {
+            if server.parse::<IpAddr>().is_err() {
+                check.fail(&index("clusterDNS", i), format!("{} is not an IP address, ignored", quote(server)));
+            }
+        }
+        if !self.static_pod_url.is_empty() && !serving::is_web_address(&self.static_pod_url) {
+            check.fail("staticPodURL", "is no http:// or https:// address, nothing will come from it".to_owned());
+        }
+        let (own, reserved) = (&self.kubelet_cgroups, &self.kube_reserved_cgroup);
+        if !own.is_empty() && !reserved.is_empty() && !own.starts_with(reserved.as_str()) {
+            check.fail("kubeletCgroups", "lies outside kubeReservedCgroup".to_owned());
+        }
+        check.errors
+    }
+
+    /// The DNS servers of the cluster, without those that are no IP address.
+    #[must_use]
+    pub fn cluster_dns_addresses(&self) -> Vec<IpAddr> {
+        self.cluster_dns.iter().filter_map(|server| server.parse().ok()).collect()
     }
 
     /// What is wrong with the configuration on a host with this cgroup version.

@@ -31,11 +31,6 @@ pub(super) fn check(c: &mut Check<'_>) {
             c.fail("userNamespaces.idsPerPod", format!("{ids} must be a multiple of 65536 below 2^32"));
         }
     }
-    for (i, server) in config.cluster_dns.iter().enumerate() {
-        if server.parse::<std::net::IpAddr>().is_err() {
-            c.fail(&index("clusterDNS", i), format!("{} is not an IP address", quote(server)));
-        }
-    }
 }
 
 fn limits(c: &mut Check<'_>) {

@@ -58,7 +58,6 @@ pub(super) fn check(c: &mut Check<'_>) {
         let text = quote(&config.show_hidden_metrics_for_version);
         c.fail("showHiddenMetricsForVersion", format!("{text} cannot be shown, want 1.36 or nothing"));
     }
-    url(c);
     tracing(c);
 }
 
@@ -97,13 +96,10 @@ fn tls(c: &mut Check<'_>) {
     }
 }
 
-fn url(c: &mut Check<'_>) {
-    let url = &c.config.static_pod_url;
+/// Whether the text can be the address of a page.
+pub(super) fn is_web_address(url: &str) -> bool {
     let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    let usable = host.is_some_and(|host| !host.is_empty() && !host.starts_with('/'));
-    if !url.is_empty() && (!usable || url.contains(char::is_whitespace)) {
-        c.fail("staticPodURL", "want an http:// or https:// address".to_owned());
-    }
+    host.is_some_and(|host| !host.is_empty() && !host.starts_with('/')) && !url.contains(char::is_whitespace)
 }
 
 fn tracing(c: &mut Check<'_>) {
