@@ -1,5 +1,6 @@
 //! Counts of the dispatcher: written under its lock, read as a copy.
 
+use crate::metrics::{Descriptor, Distribution, Exposition, as_f64};
 use components::edge::cri::CriEffect;
 use components::edge::{Effect, Outcome};
 use std::time::Duration;
@@ -117,5 +118,110 @@ pub(super) const fn operations(effect: &Effect) -> &'static [&'static str] {
         CriEffect::StopContainer { .. } => &["stop_container"],
         CriEffect::RemoveContainer { .. } => &["remove_container"],
         CriEffect::WatchEvents => &["get_container_events"],
+    }
+}
+
+impl DispatchStats {
+    /// Writes the families of the lanes and of the runtime operations.
+    pub fn write(&self, page: &mut Exposition) {
+        self.write_kinds(page);
+        self.write_operations(page);
+        page.single(Descriptor::gauge("ticklet_lanes", "Lanes with waiting or running works."), self.lanes as f64);
+    }
+
+    fn write_kinds(&self, page: &mut Exposition) {
+        type Value = fn(&KindStats) -> f64;
+        let gauges: [(Descriptor, Value); 3] = [
+            (Descriptor::gauge("ticklet_works_waiting", "Works that wait, by kind."), |kind| kind.waiting as f64),
+            (Descriptor::gauge("ticklet_works_running", "Works that run, by kind."), |kind| kind.running as f64),
+            (
+                Descriptor::gauge(
+                    "ticklet_work_longest_wait_seconds",
+                    "Longest time a work waited before it ran, by kind.",
+                ),
+                |kind| kind.longest_wait.as_secs_f64(),
+            ),
+        ];
+        for (descriptor, value) in gauges {
+            let mut family = page.family(descriptor);
+            for kind in &self.kinds {
+                family.sample(&[("kind", kind.kind)], value(kind));
+            }
+        }
+        let mut ended =
+            page.family(Descriptor::counter("ticklet_works_ended_total", "Works that ended, by kind and outcome."));
+        for kind in &self.kinds {
+            let outcomes = [
+                ("done", kind.done),
+                ("failed", kind.failed),
+                ("timed_out", kind.timed_out),
+                ("cancelled", kind.cancelled),
+            ];
+            for (outcome, count) in outcomes {
+                ended.sample(&[("kind", kind.kind), ("outcome", outcome)], as_f64(count));
+            }
+        }
+    }
+
+    fn write_operations(&self, page: &mut Exposition) {
+        let mut total =
+            page.family(Descriptor::counter("kubelet_runtime_operations_total", "Calls to the runtime, by operation."));
+        for operation in &self.operations {
+            total.sample(&[("operation_type", operation.operation)], as_f64(operation.count));
+        }
+        let mut errors = page.family(Descriptor::counter(
+            "kubelet_runtime_operations_errors_total",
+            "Failed calls to the runtime, by operation.",
+        ));
+        for operation in self.operations.iter().filter(|operation| operation.errors > 0) {
+            errors.sample(&[("operation_type", operation.operation)], as_f64(operation.errors));
+        }
+        let mut durations = page.family(Descriptor::histogram(
+            "kubelet_runtime_operations_duration_seconds",
+            "Time that calls to the runtime took, by operation.",
+        ));
+        for operation in &self.operations {
+            durations.histogram(&[("operation_type", operation.operation)], operation.distribution());
+        }
+        if let Some(relist) = self.operations.iter().find(|operation| operation.operation == "list_podsandbox") {
+            page.family(Descriptor::histogram("kubelet_pleg_relist_duration_seconds", "Time that relists took."))
+                .histogram(&[], relist.distribution());
+        }
+    }
+}
+
+impl OperationStats {
+    fn distribution(&self) -> Distribution<'_> {
+        Distribution { bounds: &BOUNDS, buckets: &self.buckets, count: self.count, sum: self.seconds }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_by_kind_and_operation() {
+        let mut start = OperationStats::new("start_container");
+        start.observe(Duration::from_millis(4), false);
+        start.observe(Duration::from_secs(1), true);
+        start.observe(Duration::from_secs(10_000), true);
+        let kind = KindStats { kind: "start", waiting: 2, running: 1, failed: 2, ..KindStats::default() };
+        let stats = DispatchStats { kinds: vec![kind], operations: vec![start], lanes: 3 };
+        let mut page = Exposition::default();
+        stats.write(&mut page);
+        let text = page.into_text();
+        for line in [
+            "ticklet_works_waiting{kind=\"start\"} 2",
+            "ticklet_works_ended_total{kind=\"start\",outcome=\"failed\"} 2",
+            "kubelet_runtime_operations_total{operation_type=\"start_container\"} 3",
+            "kubelet_runtime_operations_errors_total{operation_type=\"start_container\"} 2",
+            "kubelet_runtime_operations_duration_seconds_bucket{operation_type=\"start_container\",le=\"0.005\"} 1",
+            "kubelet_runtime_operations_duration_seconds_bucket{operation_type=\"start_container\",le=\"1.220703125\"} 2",
+            "kubelet_runtime_operations_duration_seconds_bucket{operation_type=\"start_container\",le=\"+Inf\"} 3",
+            "ticklet_lanes 3",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\nnot in\n{text}");
+        }
     }
 }

@@ -1,0 +1,130 @@
+//! The page `/metrics`: what the published snapshot says, then the parts' own families.
+
+use super::{Readers, process};
+use crate::metrics::{Descriptor, Exposition, as_f64};
+use components::edge::sources::Source;
+use components::snapshot::{PodView, Snapshot};
+use components::status::{ContainerReport, ReportedState};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Families of the core with their help; one that is not listed here is still served.
+const CORE: [(&str, &str); 9] = [
+    ("ticklet_inputs_total", "Facts taken in by ticks."),
+    ("ticklet_invariants_broken_total", "Rules of the core that were found broken."),
+    ("ticklet_journal_records_total", "Durable records that ticks asked for."),
+    ("ticklet_relists_total", "Relists of the runtime."),
+    ("ticklet_relists_with_changes_total", "Relists that showed a change."),
+    ("ticklet_stale_completions_total", "Answers that nobody waited for any more."),
+    ("ticklet_ticks_total", "Ticks run."),
+    ("ticklet_works_awaited", "Works whose answer is awaited."),
+    ("ticklet_works_total", "Works that ticks asked for."),
+];
+
+/// Writes the page.
+pub(super) fn metrics(readers: &Readers, node_name: &str) -> String {
+    let snapshot = readers.snapshot.load_full();
+    let mut page = Exposition::default();
+    page.family(Descriptor::gauge("kubelet_node_name", "Name of the node; the value is always 1."))
+        .sample(&[("node", node_name)], 1.0);
+    pods(&snapshot, &mut page);
+    containers(&snapshot, &mut page);
+    pleg(&snapshot, &mut page);
+    core(&snapshot, &mut page);
+    process::write(&mut page);
+    for write in &readers.metrics {
+        write(&mut page);
+    }
+    page.into_text()
+}
+
+fn pods(snapshot: &Snapshot, page: &mut Exposition) {
+    let is_static = |pod: &PodView| pod.spec.as_ref().map(|spec| spec.source != Source::Api);
+    let mut desired = BTreeMap::from([("", 0_u64), ("true", 0)]);
+    let mut active = desired.clone();
+    let mut running = 0_u64;
+    for pod in snapshot.pods() {
+        running += u64::from(all(pod).any(|report| matches!(report.state, ReportedState::Running { .. })));
+        let Some(is_static) = is_static(pod) else { continue };
+        let label = if is_static { "true" } else { "" };
+        *desired.entry(label).or_default() += 1;
+        if !pod.status.phase.is_terminal() {
+            *active.entry(label).or_default() += 1;
+        }
+    }
+    let families = [
+        (Descriptor::gauge("kubelet_desired_pods", "Pods that this node is to run."), desired),
+        (Descriptor::gauge("kubelet_active_pods", "Pods that this node is to run and that have not ended."), active),
+    ];
+    for (descriptor, counts) in families {
+        let mut family = page.family(descriptor);
+        for (label, count) in counts {
+            family.sample(&[("static", label)], as_f64(count));
+        }
+    }
+    page.single(Descriptor::gauge("kubelet_running_pods", "Pods with a running container."), as_f64(running));
+}
+
+fn containers(snapshot: &Snapshot, page: &mut Exposition) {
+    let mut states = BTreeMap::from([("created", 0_u64), ("exited", 0), ("running", 0)]);
+    for report in snapshot.pods().flat_map(all) {
+        let state = match report.state {
+            ReportedState::Running { .. } => "running",
+            ReportedState::Terminated { .. } => "exited",
+            ReportedState::Waiting { .. } if report.last.is_some() => "exited",
+            ReportedState::Waiting { .. } if !report.container_id.is_empty() => "created",
+            ReportedState::Waiting { .. } => continue,
+        };
+        *states.entry(state).or_default() += 1;
+    }
+    let mut family =
+        page.family(Descriptor::gauge("kubelet_running_containers", "Newest containers of pods, by state."));
+    for (state, count) in states {
+        family.sample(&[("container_state", state)], as_f64(count));
+    }
+}
+
+fn all(pod: &Arc<PodView>) -> impl Iterator<Item = &ContainerReport> {
+    pod.status.init_containers.iter().chain(&pod.status.containers)
+}
+
+fn pleg(snapshot: &Snapshot, page: &mut Exposition) {
+    if let Some(seen) = snapshot.health.pleg_seen {
+        let wall = snapshot.wall.0 as f64 / 1e9 - snapshot.mono.since(seen).as_secs_f64();
+        let descriptor = Descriptor::gauge(
+            "kubelet_pleg_last_seen_seconds",
+            "When the runtime was last seen whole, in seconds since 1970.",
+        );
+        page.single(descriptor, wall);
+    }
+    let open = if snapshot.health.events_open { 1.0 } else { 0.0 };
+    page.single(Descriptor::gauge("ticklet_runtime_events_open", "1 while the runtime's event stream delivers."), open);
+}
+
+fn core(snapshot: &Snapshot, page: &mut Exposition) {
+    let help =
+        |name: &str| CORE.iter().find(|(known, _)| *known == name).map_or("Number of the core.", |(_, help)| help);
+    let counters = snapshot.metrics.counters.iter().map(|(name, label, value)| (*name, *label, as_f64(*value)));
+    families(page, counters.collect(), |name| Descriptor::counter(name, help(name)));
+    families(page, snapshot.metrics.gauges.clone(), |name| Descriptor::gauge(name, help(name)));
+}
+
+/// Writes samples by family, each family once wherever its samples stand.
+fn families(
+    page: &mut Exposition,
+    mut samples: Vec<(&'static str, &'static str, f64)>,
+    descriptor: impl Fn(&'static str) -> Descriptor,
+) {
+    samples.sort_by_key(|(name, label, _)| (*name, *label));
+    for group in samples.chunk_by(|a, b| a.0 == b.0) {
+        let Some((name, _, _)) = group.first() else { continue };
+        let mut family = page.family(descriptor(name));
+        for (_, label, value) in group {
+            if label.is_empty() {
+                family.sample(&[], *value);
+            } else {
+                family.sample(&[("kind", label)], *value);
+            }
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Pods as the API shows them: the spec's own JSON with the status added.
+
+use components::snapshot::PodView;
+use components::status::{Condition, ContainerReport, PodStatus, ReportedState};
+use components::time::Wall;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A `PodList` of every pod that has a spec, in slot order.
+#[must_use]
+pub fn pod_list<'a>(pods: impl Iterator<Item = &'a Arc<PodView>>) -> String {
+    let mut text = r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#.to_owned();
+    let mut first = true;
+    for pod in pods {
+        let Some(json) = pod.spec.as_ref().and_then(|spec| pod_json(&spec.json, &pod.status)) else {
+            continue;
+        };
+        if !first {
+            text.push(',');
+        }
+        first = false;
+        text.push_str(&json);
+    }
+    text.push_str("]}");
+    text
+}
+
+/// A pod's JSON from its JSON without status; `None` when that is no object.
+#[must_use]
+pub fn pod_json(object: &str, status: &PodStatus) -> Option<String> {
+    let open = object.trim_end().strip_suffix('}')?;
+    let separator = if open.trim_end().ends_with('{') { "" } else { "," };
+    let declared: Declared<'_> = serde_json::from_str(object).unwrap_or_default();
+    Some(format!("{open}{separator}\"status\":{}}}", status_json(status, &declared)))
+}
+
+/// The part of a pod's object that its container statuses repeat.
+#[derive(Deserialize, Default, Debug)]
+pub struct Declared<'a> {
+    #[serde(borrow, default)]
+    spec: DeclaredSpec<'a>,
+}
+
+#[derive(Deserialize, Default, Debug)]
+#[serde(rename_all = "camelCase")]
+struct DeclaredSpec<'a> {
+    #[serde(borrow, default)]
+    init_containers: Vec<DeclaredContainer<'a>>,
+    #[serde(borrow, default)]
+    containers: Vec<DeclaredContainer<'a>>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct DeclaredContainer<'a> {
+    name: String,
+    #[serde(borrow)]
+    resources: Option<&'a RawValue>,
+    #[serde(default)]
+    volume_mounts: Vec<DeclaredMount>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct DeclaredMount {
+    name: String,
+    mount_path: String,
+    #[serde(default)]
+    read_only: bool,
+    recursive_read_only: Option<String>,
+}
+
+/// A status in the API's shape.
+#[must_use]
+pub fn status_json(status: &PodStatus, declared: &Declared<'_>) -> String {
+    let shown = ShownStatus {
+        phase: status.phase.as_str(),
+        conditions: status.conditions.iter().map(condition).collect(),
+        message: &status.message,
+        reason: &status.reason,
+        host_ip: &status.host_ip,
+        host_ips: if status.host_ip.is_empty() { Vec::new() } else { vec![Ip { ip: &status.host_ip }] },
+        pod_ip: status.pod_ips.first().map_or("", String::as_str),
+        pod_ips: status.pod_ips.iter().map(|ip| Ip { ip }).collect(),
+        start_time: time(status.start_time),
+        init_container_statuses: containers(&status.init_containers, &declared.spec.init_containers),
+        container_statuses: containers(&status.containers, &declared.spec.containers),
+        qos_class: &status.qos,
+    };
+    // Only maps with keys that are no strings can fail here, and there are none.
+    serde_json::to_string(&shown).unwrap_or_else(|_| "{}".to_owned())
+}
+
+fn containers<'a>(reports: &'a [ContainerReport], specs: &'a [DeclaredContainer<'_>]) -> Vec<ShownContainer<'a>> {
+    reports.iter().map(|report| container(report, specs.iter().find(|spec| *spec.name == *report.name))).collect()
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownStatus<'a> {
+    phase: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<ShownCondition<'a>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+    #[serde(rename = "hostIP", skip_serializing_if = "str::is_empty")]
+    host_ip: &'a str,
+    #[serde(rename = "hostIPs", skip_serializing_if = "Vec::is_empty")]
+    host_ips: Vec<Ip<'a>>,
+    #[serde(rename = "podIP", skip_serializing_if = "str::is_empty")]
+    pod_ip: &'a str,
+    #[serde(rename = "podIPs", skip_serializing_if = "Vec::is_empty")]
+    pod_ips: Vec<Ip<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_time: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    init_container_statuses: Vec<ShownContainer<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    container_statuses: Vec<ShownContainer<'a>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    qos_class: &'a str,
+}
+
+#[derive(Serialize)]
+struct Ip<'a> {
+    ip: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownCondition<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    status: &'static str,
+    last_probe_time: Option<()>,
+    last_transition_time: Option<String>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+}
+
+fn condition(condition: &Condition) -> ShownCondition<'_> {
+    ShownCondition {
+        kind: condition.kind.as_str(),
+        status: if condition.status { "True" } else { "False" },
+        last_probe_time: None,
+        last_transition_time: time(condition.since),
+        reason: &condition.reason,
+        message: &condition.message,
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownContainer<'a> {
+    name: &'a str,
+    state: BTreeMap<&'static str, ShownState<'a>>,
+    last_state: BTreeMap<&'static str, ShownState<'a>>,
+    ready: bool,
+    restart_count: u32,
+    image: &'a str,
+    #[serde(rename = "imageID")]
+    image_id: &'a str,
+    #[serde(rename = "containerID", skip_serializing_if = "str::is_empty")]
+    container_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocated_resources: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resources: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    volume_mounts: Vec<ShownMount<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<ShownUser<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownMount<'a> {
+    name: &'a str,
+    mount_path: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    read_only: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recursive_read_only: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ShownUser<'a> {
+    linux: ShownLinuxUser<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownLinuxUser<'a> {
+    uid: i64,
+    gid: i64,
+    #[serde(skip_serializing_if = "<[i64]>::is_empty")]
+    supplemental_groups: &'a [i64],
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ShownState<'a> {
+    Waiting {
+        #[serde(skip_serializing_if = "str::is_empty")]
+        reason: &'a str,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        message: &'a str,
+    },
+    #[serde(rename_all = "camelCase")]
+    Running { started_at: Option<String> },
+    #[serde(rename_all = "camelCase")]
+    Terminated {
+        exit_code: i32,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        reason: &'a str,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        message: &'a str,
+        started_at: Option<String>,
+        finished_at: Option<String>,
+        #[serde(rename = "containerID", skip_serializing_if = "str::is_empty")]
+        container_id: &'a str,
+    },
+}
+
+fn container<'a>(report: &'a ContainerReport, spec: Option<&'a DeclaredContainer<'_>>) -> ShownContainer<'a> {
+    // Resources and user belong to a container that exists.
+    let exists = !report.container_id.is_empty();
+    let resources = spec.and_then(|spec| spec.resources);
+    let recursion = |mount: &'a DeclaredMount| match mount.recursive_read_only.as_deref() {
+        _ if !mount.read_only => None,
+        Some("Enabled" | "IfPossible") => Some("Enabled"),
+        _ => Some("Disabled"),
+    };
+    let mounts = spec.map(|spec| spec.volume_mounts.as_slice()).unwrap_or_default();
+    ShownContainer {
+        name: &report.name,
+        state: state(&report.state),
+        last_state: report.last.as_ref().map(state).unwrap_or_default(),
+        ready: report.ready,
+        restart_count: report.restart_count,
+        image: &report.image,
+        image_id: &report.image_id,
+        container_id: &report.container_id,
+        started: report.started,
+        allocated_resources: resources.filter(|_| exists).and_then(requests),
+        resources: if exists { resources } else { None },
+        volume_mounts: mounts
+            .iter()
+            .map(|mount| ShownMount {
+                name: &mount.name,
+                mount_path: &mount.mount_path,
+                read_only: mount.read_only,
+                recursive_read_only: recursion(mount),
+            })
+            .collect(),
+        user: report.user.as_ref().map(|(uid, gid, groups)| ShownUser {
+            linux: ShownLinuxUser { uid: *uid, gid: *gid, supplemental_groups: groups },
+        }),
+    }
+}
+
+fn requests(resources: &RawValue) -> Option<Box<RawValue>> {
+    let mut parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(resources.get()).ok()?;
+    parts.remove("requests").filter(|requests| requests.get() != "{}")
+}
+
+fn state(state: &ReportedState) -> BTreeMap<&'static str, ShownState<'_>> {
+    let named = match state {
+        ReportedState::Waiting { reason, message } => ("waiting", ShownState::Waiting { reason, message }),
+        ReportedState::Running { started_at } => ("running", ShownState::Running { started_at: time(*started_at) }),
+        ReportedState::Terminated { exit_code, reason, message, started_at, finished_at, container_id } => (
+            "terminated",
+            ShownState::Terminated {
+                exit_code: *exit_code,
+                reason,
+                message,
+                started_at: time(*started_at),
+                finished_at: time(*finished_at),
+                container_id,
+            },
+        ),
+    };
+    BTreeMap::from([named])
+}
+
+/// A time as the API shows it; `null` for one that is not set.
+fn time(wall: Wall) -> Option<String> {
+    (wall != Wall::default()).then(|| wall.rfc3339())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use components::status::{ConditionKind, Phase};
+    use serde_json::{Value, json};
+
+    fn wall(text: &str) -> Wall {
+        let parsed: jiff::Timestamp = text.parse().unwrap();
+        Wall(i64::try_from(parsed.as_nanosecond()).unwrap())
+    }
+
+    /// The reference's mirror pod: its status from ours, compared as JSON.
+    #[test]
+    fn a_running_pod_looks_as_on_the_reference() {
+        let since = |time: &str| wall(&format!("2026-11-29T17:20:{time}Z"));
+        let condition = |kind, time| Condition {
+            kind,
+            status: true,
+            reason: String::new(),
+            message: String::new(),
+            since: since(time),
+        };
+        let id = "containerd://ef79b1160ef567ad8c8a042f25ab34a84b1bea6a13a3a188b3b69b63c72f24be";
+        let status = PodStatus {
+            phase: Phase::Running,
+            conditions: vec![
+                condition(ConditionKind::PodReadyToStartContainers, "30"),
+                condition(ConditionKind::Initialized, "28"),
+                condition(ConditionKind::Ready, "30"),
+                condition(ConditionKind::ContainersReady, "30"),
+                condition(ConditionKind::PodScheduled, "28"),
+            ],
+            host_ip: "10.88.0.1".to_owned(),
+            pod_ips: vec!["10.88.0.98".to_owned()],
+            start_time: since("28"),
+            qos: "BestEffort".to_owned(),
+            containers: vec![ContainerReport {
+                name: "c".into(),
+                state: ReportedState::Running { started_at: since("30") },
+                last: None,
+                ready: true,
+                started: Some(true),
+                restart_count: 0,
+                image: "localhost/busybox:1".to_owned(),
+                image_id: "sha256:da0209acd02d9f3bf203394fb83e15e6dfccd1a956d16d4612bfbb9ac96ae952".to_owned(),
+                container_id: id.to_owned(),
+                user: Some((0, 0, vec![0])),
+            }],
+            ..PodStatus::default()
+        };
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/mirror-pod.json");
+        let mut expect: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let mut object = expect.clone();
+        object.as_object_mut().unwrap().remove("status");
+        // Pod-level resources are not served yet.
+        expect["status"].as_object_mut().unwrap().remove("resources");
+        let got: Value = serde_json::from_str(&pod_json(&object.to_string(), &status).unwrap()).unwrap();
+        assert_eq!(got, expect);
+    }
+
+    #[track_caller]
+    fn check(container: ContainerReport, spec: &Value, expect: &Value) {
+        let object = json!({"spec": {"containers": [spec]}}).to_string();
+        let status = PodStatus { containers: vec![container], ..PodStatus::default() };
+        let got: Value = serde_json::from_str(&pod_json(&object, &status).unwrap()).unwrap();
+        assert_eq!(got["status"]["containerStatuses"][0], *expect);
+    }
+
+    #[test]
+    fn containers_show_states_resources_and_mounts() {
+        let report = ContainerReport {
+            name: "c".into(),
+            state: ReportedState::Waiting {
+                reason: "CrashLoopBackOff".to_owned(),
+                message: "back-off \"x\"".to_owned(),
+            },
+            last: Some(ReportedState::Terminated {
+                exit_code: 137,
+                reason: "Error".to_owned(),
+                message: String::new(),
+                started_at: Wall::default(),
+                finished_at: wall("2026-11-29T17:20:30Z"),
+                container_id: "containerd://1".to_owned(),
+            }),
+            ready: false,
+            started: Some(false),
+            restart_count: 3,
+            image: "i".to_owned(),
+            image_id: String::new(),
+            container_id: "containerd://1".to_owned(),
+            user: None,
+        };
+        let resources = json!({"limits": {"cpu": "250m"}, "requests": {"cpu": "100m"}});
+        let spec = json!({"name": "c", "resources": resources, "volumeMounts": [
+            {"name": "e", "mountPath": "/e"},
+            {"name": "m", "mountPath": "/m", "readOnly": true},
+            {"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "IfPossible"},
+        ]});
+        let expect = json!({
+            "name": "c", "ready": false, "restartCount": 3, "image": "i", "imageID": "", "containerID": "containerd://1",
+            "started": false, "allocatedResources": {"cpu": "100m"}, "resources": resources,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off \"x\""}},
+            "lastState": {"terminated": {"exitCode": 137, "reason": "Error", "startedAt": null,
+                "finishedAt": "2026-11-29T17:20:30Z", "containerID": "containerd://1"}},
+            "volumeMounts": [
+                {"name": "e", "mountPath": "/e"},
+                {"name": "m", "mountPath": "/m", "readOnly": true, "recursiveReadOnly": "Disabled"},
+                {"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Enabled"},
+            ],
+        });
+        check(report.clone(), &spec, &expect);
+        let waiting = ContainerReport { container_id: String::new(), last: None, ..report };
+        let mut expect = expect;
+        let shown = expect.as_object_mut().unwrap();
+        for field in ["containerID", "allocatedResources", "resources"] {
+            shown.remove(field);
+        }
+        shown["lastState"] = json!({});
+        check(waiting, &spec, &expect);
+    }
+
+    #[test]
+    fn an_object_that_is_none_is_left_out() {
+        assert_eq!(pod_json("", &PodStatus::default()), None);
+        assert_eq!(pod_json("{}", &PodStatus::default()).unwrap(), r#"{"status":{"phase":"Pending"}}"#);
+    }
+}

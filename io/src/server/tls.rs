@@ -1,0 +1,153 @@
+//! The serving certificate: given files, or a self-signed pair that is made once and kept.
+
+use super::ServerError;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::fs;
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the serving certificate comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsSource {
+    /// `tlsCertFile` and `tlsPrivateKeyFile`, both or none.
+    pub files: Option<(PathBuf, PathBuf)>,
+    /// `--cert-dir`, where a self-signed pair is made otherwise.
+    pub cert_dir: PathBuf,
+    /// Host name in a self-signed certificate.
+    pub hostname: String,
+    /// Addresses in a self-signed certificate.
+    pub ips: Vec<IpAddr>,
+}
+
+/// Loads the certificate, making it first when none is given and none was made before.
+pub(super) fn server_config(source: &TlsSource) -> Result<Arc<rustls::ServerConfig>, ServerError> {
+    let (cert, key) = match &source.files {
+        Some(files) => files.clone(),
+        None => self_signed(source)?,
+    };
+    let unusable = |path: &Path, error: &dyn std::fmt::Display| ServerError::Certificate {
+        path: path.to_owned(),
+        message: error.to_string(),
+    };
+    let chain: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_file_iter(&cert).and_then(Iterator::collect).map_err(|error| unusable(&cert, &error))?;
+    if chain.is_empty() {
+        return Err(unusable(&cert, &"it holds no certificate"));
+    }
+    let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| unusable(&key, &error))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&cert, &error))?
+        .with_no_client_auth()
+        .with_single_cert(chain, private)
+        .map_err(|error| unusable(&cert, &format!("{error} (key {})", key.display())))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// The pair in the certificate directory; made when both files are missing.
+fn self_signed(source: &TlsSource) -> Result<(PathBuf, PathBuf), ServerError> {
+    let cert = source.cert_dir.join("kubelet.crt");
+    let key = source.cert_dir.join("kubelet.key");
+    match (cert.exists(), key.exists()) {
+        (true, true) => return Ok((cert, key)),
+        (false, false) => {}
+        (found, _) => {
+            let (there, missing) = if found { (&cert, &key) } else { (&key, &cert) };
+            return Err(ServerError::Certificate {
+                path: missing.clone(),
+                message: format!("it is missing while {} is there; remove that one or restore both", there.display()),
+            });
+        }
+    }
+    let failed = |path: &Path, error: &dyn std::fmt::Display| ServerError::Certificate {
+        path: path.to_owned(),
+        message: format!("it could not be made: {error}"),
+    };
+    let (cert_pem, key_pem) = generate(source).map_err(|error| failed(&cert, &error))?;
+    fs::create_dir_all(&source.cert_dir).map_err(|error| failed(&source.cert_dir, &error))?;
+    // The key first: a crash in between leaves an error that names the files, not a certificate without its key.
+    for (path, mode, content) in [(&key, 0o600, key_pem), (&cert, 0o644, cert_pem)] {
+        write(&source.cert_dir, path, mode, &content).map_err(|error| failed(path, &error))?;
+    }
+    Ok((cert, key))
+}
+
+fn generate(source: &TlsSource) -> Result<(String, String), rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(vec![source.hostname.clone()])?;
+    params.subject_alt_names.extend(source.ips.iter().map(|ip| SanType::IpAddress(*ip)));
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, source.hostname.clone());
+    let certificate = params.self_signed(&key)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+fn write(dir: &Path, path: &Path, mode: u32, content: &str) -> std::io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(content.as_bytes())?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(dir: &Path) -> TlsSource {
+        TlsSource {
+            files: None,
+            cert_dir: dir.join("pki"),
+            hostname: "node-1".to_owned(),
+            ips: vec!["127.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+        }
+    }
+
+    #[test]
+    fn a_self_signed_pair_is_made_once_and_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = source(dir.path());
+        server_config(&source).unwrap();
+        let key = dir.path().join("pki/kubelet.key");
+        let before = fs::read(&key).unwrap();
+        assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+        server_config(&source).unwrap();
+        assert_eq!(fs::read(&key).unwrap(), before);
+        assert_eq!(fs::read_dir(dir.path().join("pki")).unwrap().count(), 2);
+        fs::remove_file(&key).unwrap();
+        let error = server_config(&source).unwrap_err().to_string();
+        assert!(error.contains("kubelet.key") && error.contains("kubelet.crt is there"), "{error}");
+    }
+
+    #[test]
+    fn unusable_files_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = source(dir.path());
+        server_config(&made).unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("empty"), "").unwrap();
+        let pki = |name: &str| at("pki").join(name);
+        let cases = [
+            (at("none"), pki("kubelet.key"), "none"),
+            (at("empty"), pki("kubelet.key"), "empty: it holds no certificate"),
+            (pki("kubelet.crt"), at("empty"), "empty"),
+        ];
+        for (cert, key, expect) in cases {
+            let error = server_config(&TlsSource { files: Some((cert, key)), ..made.clone() }).unwrap_err().to_string();
+            assert!(error.contains(expect), "{error}");
+        }
+        let other = TlsSource { cert_dir: at("other"), ..made.clone() };
+        server_config(&other).unwrap();
+        let mixed = Some((pki("kubelet.crt"), at("other").join("kubelet.key")));
+        let error = server_config(&TlsSource { files: mixed, ..made }).unwrap_err().to_string();
+        assert!(error.contains("kubelet.crt") && error.contains("kubelet.key"), "{error}");
+    }
+}
