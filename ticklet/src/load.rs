@@ -22,6 +22,9 @@ const MAX_DROP_INS: usize = 1000;
 /// Directories below each other that are searched for drop-ins.
 const MAX_DROP_IN_DEPTH: usize = 16;
 
+/// Problems or warnings that are shown.
+const MAX_LINES: usize = 100;
+
 /// How configuration files are reached.
 pub(crate) trait ConfigFiles {
     /// The whole content of a regular file, or an error; never more than `limit` bytes and one.
@@ -90,17 +93,22 @@ pub(crate) struct LoadError {
 impl fmt::Display for LoadError {
     /// One line for each problem: `FILE:LINE: field: message`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, problem) in self.problems.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            problem.fmt(f)?;
-        }
-        Ok(())
+        let lines: Vec<_> = self.problems.iter().map(ToString::to_string).collect();
+        f.write_str(&bounded(lines).join("\n"))
     }
 }
 
 impl std::error::Error for LoadError {}
+
+/// Keeps the first lines and says how many there were besides: a file of the wrong kind can fill a log.
+fn bounded(mut lines: Vec<String>) -> Vec<String> {
+    let more = lines.len().saturating_sub(MAX_LINES);
+    lines.truncate(MAX_LINES);
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}
 
 /// Turns the arguments, without the name of the program, into a configuration.
 pub(crate) fn load(args: &[String], files: &dyn ConfigFiles) -> Result<Start, LoadError> {
@@ -124,6 +132,10 @@ pub(crate) fn load(args: &[String], files: &dyn ConfigFiles) -> Result<Start, Lo
         let field = format!("featureGates.{gate}");
         warnings.push(Problem { at: place(&field), field, message }.to_string());
     }
+    for advice in config.advice() {
+        let problem = Problem { at: place(&advice.path), field: advice.path, message: advice.message };
+        warnings.push(problem.to_string());
+    }
     for address in line.flags.node_ips().1 {
         warnings.push(format!("--node-ip: {address:?} is not an IP address, ignored"));
     }
@@ -131,6 +143,7 @@ pub(crate) fn load(args: &[String], files: &dyn ConfigFiles) -> Result<Start, Lo
     if !idle.is_empty() {
         warnings.push(format!("flags accepted but not acted on by this version: {}", idle.join(", ")));
     }
+    let warnings = bounded(warnings);
     Ok(Start::Run(Box::new(Loaded { config, flags: line.flags, warnings })))
 }
 
@@ -346,6 +359,18 @@ mod tests {
                 "/c:4: imageGCLowThresholdPercent: 90 must be less than imageGCHighThresholdPercent, 85",
             ],
         );
+    }
+
+    #[test]
+    fn a_flood_of_problems_is_cut() {
+        let wrong = |i| format!("f{i}: 1\n");
+        let files = FakeFiles::default()
+            .with("/unknown", &(0..500).map(wrong).collect::<String>())
+            .with("/wrong", &format!("clusterDNS: [{}]\n", vec!["1"; 500].join(", ")));
+        let warnings = run("--config=/unknown", &files).warnings;
+        assert_eq!((warnings.len(), warnings[100].as_str()), (101, "and 400 more"));
+        let error = start("--config=/wrong", &files).unwrap_err().to_string();
+        assert!(error.lines().count() == 101 && error.ends_with("\nand 400 more"));
     }
 
     #[test]
