@@ -296,6 +296,8 @@ pub struct Flow {
     pub new_sandboxes: Vec<SandboxId>,
     /// See `new_sandboxes`.
     pub new_containers: Vec<(ContainerId, SandboxId)>,
+    /// Version of the inspection that was known when the newest of them was made.
+    pub new_since: u64,
     /// Last notable thing, for the live table.
     pub last_event: Arc<str>,
 }

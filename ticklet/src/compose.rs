@@ -15,7 +15,7 @@ use components::snapshot::Snapshot;
 use io::clock::Clock;
 use io::cri::{CriOptions, CriPort};
 use io::dispatch::{Dispatcher, Limits, Ports};
-use io::host::{HostConfig, HostPort};
+use io::host::{Host, HostConfig};
 use io::sources::{SourcesOptions, SourcesPort};
 use io::store::Store;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub struct Plan {
 }
 
 /// The dispatcher of a real node.
-pub type NodeDispatcher = Dispatcher<CriPort, HostPort, SourcesPort>;
+pub type NodeDispatcher = Dispatcher<CriPort, Host, SourcesPort>;
 
 /// A node that runs.
 pub struct Running {
@@ -88,7 +88,7 @@ pub fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::Result<R
     };
     let ports = Ports {
         cri: CriPort::new(&plan.cri, ingress.clone())?,
-        host: HostPort::new(host),
+        host: Host::new(host)?,
         sources: SourcesPort::new(plan.sources, ingress.clone()),
     };
     let dispatcher = Dispatcher::new(ports, plan.limits, ingress.clone());

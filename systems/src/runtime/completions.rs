@@ -36,7 +36,8 @@ pub(super) fn take_completions(
         let mut run = run.and_then(|entity| runs.get_mut(entity).ok());
         let name =
             index.and_then(|i| desired.spec.as_ref()?.containers.get(usize::from(i)).map(|c| c.name.to_string()));
-        let mut taken = Taken { flow: &mut flow, now, inspect: None, wake: None };
+        let version = observed.version;
+        let mut taken = Taken { flow: &mut flow, now, version, inspect: None, wake: None };
         match run.as_deref_mut() {
             Some(run) => taken.container(run, &step, &arrived.outcome, observed, &name.unwrap_or_default()),
             None => taken.pod(&step, &arrived.outcome),
@@ -66,6 +67,8 @@ const fn container_of(step: &Step) -> Option<u16> {
 struct Taken<'a> {
     flow: &'a mut Flow,
     now: Mono,
+    /// Version of the pod's last inspection.
+    version: u64,
     /// Look at the pod again; true: list its objects anew.
     inspect: Option<bool>,
     /// Look at the pod again at this time.
@@ -80,6 +83,13 @@ fn trouble(outcome: &Outcome) -> String {
         Outcome::Cancelled => "cancelled".to_owned(),
         Outcome::Done(_) => "unexpected answer".to_owned(),
     }
+}
+
+/// The same without the frame `rpc error: code = C desc = `, as container statuses show it.
+fn said(outcome: &Outcome) -> String {
+    let text = trouble(outcome);
+    let inner = text.strip_prefix("rpc error: code = ").and_then(|rest| rest.split_once(" desc = "));
+    inner.map_or_else(|| text.clone(), |(_, said)| said.to_owned())
 }
 
 /// True when the work may have had its effect although we were not told so.
@@ -105,6 +115,7 @@ impl Taken<'_> {
             (Step::PreparePod, _) => self.failed("FailedMount", outcome),
             (Step::RunSandbox, Outcome::Done(Answer::Cri(CriAnswer::SandboxStarted { id }))) => {
                 self.flow.new_sandboxes.push(id.clone());
+                self.flow.new_since = self.version;
                 self.recovered();
                 self.inspect = Some(false);
             }
@@ -183,6 +194,7 @@ impl Taken<'_> {
             (Step::CreateContainer(_), Outcome::Done(Answer::Cri(CriAnswer::ContainerCreated { id }))) => {
                 if let Some(sandbox) = observed.inspection.as_ref().and_then(|i| i.sandboxes.first()) {
                     self.flow.new_containers.push((id.clone(), sandbox.id.clone()));
+                    self.flow.new_since = self.version;
                 }
                 run.progress = Progress::Created(id.clone());
             }
@@ -192,7 +204,7 @@ impl Taken<'_> {
                 self.wake = Some(self.now.after(Duration::from_secs(1)));
             }
             (Step::CreateContainer(_), _) => {
-                self.put_off(run, "CreateContainerError", trouble(outcome));
+                self.put_off(run, "CreateContainerError", said(outcome));
                 self.inspect = Some(uncertain(outcome));
             }
             (Step::StartContainer(_, _), Outcome::Done(_)) => {
@@ -203,7 +215,7 @@ impl Taken<'_> {
                 self.inspect = Some(false);
             }
             (Step::StartContainer(_, _), _) => {
-                self.put_off(run, "RunContainerError", trouble(outcome));
+                self.put_off(run, "RunContainerError", said(outcome));
                 self.inspect = Some(false);
             }
             _ => {}

@@ -33,7 +33,7 @@ pub fn node_config(config: &KubeletConfiguration, root_dir: &str, machine: &Mach
         cpu_cfs_period_us: i64::try_from(duration(config.cpu_cfs_quota_period).as_micros()).unwrap_or(100_000),
         pod_pids_limit: (config.pod_pids_limit > 0).then_some(config.pod_pids_limit),
         single_process_oom_kill: config.single_process_oom_kill.unwrap_or(!machine.cgroup_v2),
-        cluster_dns: config.cluster_dns.clone(),
+        cluster_dns: config.cluster_dns_addresses().iter().map(ToString::to_string).collect(),
         cluster_domain: config.cluster_domain.clone(),
         seccomp_default: config.seccomp_default,
         max_pods: u32::try_from(config.max_pods).unwrap_or(0),

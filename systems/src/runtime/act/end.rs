@@ -19,8 +19,10 @@ impl Pod<'_, '_> {
     pub(super) fn forget_what_is_gone(&mut self) {
         let Some(seen) = self.observed.settled() else { return };
         let flow = &mut *self.flow;
-        flow.new_sandboxes.clear();
-        flow.new_containers.clear();
+        // An inspection that was under way when they were made may lack them; the one after it cannot.
+        let settled = self.observed.version >= flow.new_since + 2;
+        flow.new_sandboxes.retain(|id| !settled && !seen.sandboxes.iter().any(|s| s.id == *id));
+        flow.new_containers.retain(|(id, _)| !settled && !seen.containers.iter().any(|c| c.id == *id));
         flow.stopped_sandboxes.retain(|id| seen.sandboxes.iter().any(|s| s.id == *id));
         flow.stopping.retain(|id, _| seen.containers.iter().any(|c| c.id == *id && actions::may_run(c.state)));
     }

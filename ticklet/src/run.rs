@@ -1,0 +1,146 @@
+//! The kubelet mode: everything between a loaded configuration and a running standalone node.
+//!
+//! Refuses what the kubelet refuses (swap, cgroup v1, damaged state files), each with one line that says what to do.
+
+use crate::compose::{self, Plan, Running};
+use crate::load::{HostFiles, Loaded, Start, load};
+use anyhow::{Context, bail};
+use components::config::{KubeletConfiguration, not_acted_on};
+use components::node::Machine;
+use io::cri::CriOptions;
+use io::dispatch::Limits;
+use io::sources::{SourcesOptions, UrlSource};
+use io::store::state_files::{self, Policies};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Exit code of expected trouble, as the kubelet's.
+const FAILED: u8 = 1;
+
+/// Runs with these arguments.
+pub fn run(args: &[String]) -> ExitCode {
+    match load(args, &HostFiles) {
+        Ok(Start::Print(text)) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Ok(Start::Run(loaded)) => match node(*loaded) {
+            Ok(code) => code,
+            Err(error) => {
+                tracing::error!("{error:#}");
+                eprintln!("ticklet: {error:#}");
+                ExitCode::from(FAILED)
+            }
+        },
+        Err(error) => {
+            for line in error.to_string().lines() {
+                eprintln!("ticklet: {line}");
+            }
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn node(loaded: Loaded) -> anyhow::Result<ExitCode> {
+    let config = &loaded.config;
+    crate::logs::init(config.logging.format == "json", config.logging.verbosity);
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let unused = not_acted_on(config);
+    if !unused.is_empty() {
+        tracing::warn!(fields = %unused.join(", "), "Accepted, but not acted on by this version");
+    }
+    if !loaded.flags.kubeconfig.is_empty() || !loaded.flags.bootstrap_kubeconfig.is_empty() {
+        bail!("--kubeconfig and --bootstrap-kubeconfig: this version runs standalone only; leave them out");
+    }
+    let machine = machine(&loaded)?;
+    refuse(config, &machine)?;
+    let root = PathBuf::from(&loaded.flags.root_dir);
+    std::fs::create_dir_all(&root).with_context(|| format!("failed to make --root-dir {}", root.display()))?;
+    let (store, records) = compose::open_store(&root)?;
+    let policies = Policies { cpu: &config.cpu_manager_policy, memory: &config.memory_manager_policy };
+    for warning in state_files::check(&root, policies)? {
+        tracing::warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("io")
+        .enable_all()
+        .build()
+        .context("failed to start the I/O threads")?;
+    let code = runtime.block_on(serve(&loaded, machine, &root, store, records));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    code
+}
+
+fn machine(loaded: &Loaded) -> anyhow::Result<Machine> {
+    let node_ip = loaded.flags.node_ip.split(',').map(str::trim).find(|ip| !ip.is_empty());
+    let name = Some(loaded.flags.hostname_override.as_str()).filter(|name| !name.is_empty());
+    let resolver = Some(loaded.config.resolv_conf.as_str()).filter(|path| !path.is_empty());
+    io::host::machine(resolver, node_ip, name).context("failed to read this machine's facts")
+}
+
+/// What a kubelet does not start on.
+fn refuse(config: &KubeletConfiguration, machine: &Machine) -> anyhow::Result<()> {
+    if config.fail_swap_on && io::host::swap_on()? {
+        bail!("swap is on and failSwapOn is true: turn swap off, or set failSwapOn: false");
+    }
+    if config.fail_cgroup_v1 && !machine.cgroup_v2 {
+        bail!("this host uses cgroup v1 and failCgroupV1 is true: move it to cgroup v2, or set failCgroupV1: false");
+    }
+    Ok(())
+}
+
+fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> Plan {
+    let config = &loaded.config;
+    let path = Some(PathBuf::from(&config.static_pod_path)).filter(|p| !p.as_os_str().is_empty());
+    let url = (!config.static_pod_url.is_empty())
+        .then(|| UrlSource { url: config.static_pod_url.clone(), headers: config.static_pod_url_header.clone() });
+    let parallel = config.max_parallel_image_pulls.map_or(32, |n| usize::try_from(n).unwrap_or(1));
+    let pulls = if config.serialize_image_pulls { 1 } else { parallel };
+    Plan {
+        config: compose::node::node_config(config, &loaded.flags.root_dir, &machine),
+        machine,
+        root: root.to_owned(),
+        cri: CriOptions {
+            runtime_endpoint: config.container_runtime_endpoint.clone(),
+            image_endpoint: config.image_service_endpoint.clone(),
+        },
+        sources: SourcesOptions { paths: path.into_iter().collect(), url },
+        limits: Limits { pulls, ..Limits::default() },
+        observer: None,
+    }
+}
+
+async fn serve(
+    loaded: &Loaded,
+    machine: Machine,
+    root: &Path,
+    store: io::store::Store,
+    records: Vec<components::edge::store::Record>,
+) -> anyhow::Result<ExitCode> {
+    let name = machine.hostname.clone();
+    let node = compose::start(plan(loaded, machine, root), store, records)?;
+    tracing::info!(node = %name, "Started ticklet, standalone");
+    let broken = until_stopped(&node).await?;
+    let why = node.finish().await;
+    tracing::info!("Stopped; containers go on running");
+    if broken {
+        bail!("the core stopped by itself ({why:?}); see the log for the panic");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for SIGTERM or SIGINT; true when the core stopped by itself.
+async fn until_stopped(node: &Running) -> anyhow::Result<bool> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = term.recv() => Ok(false),
+        _ = int.recv() => Ok(false),
+        () = node.ended.cancelled() => Ok(true),
+    }
+}
