@@ -7,3 +7,4 @@ pub mod host;
 pub mod port;
 pub mod sources;
 pub mod store;
+pub mod traces;
