@@ -10,3 +10,4 @@ pub mod port;
 pub mod server;
 pub mod sources;
 pub mod store;
+pub mod traces;

@@ -15,9 +15,13 @@ pub mod format;
 pub mod frame;
 pub mod hash;
 pub mod header;
+pub mod info;
+pub mod page;
 pub mod reader;
 pub mod redact;
 pub mod replay;
+pub mod spool;
+pub mod story;
 
 pub use build::Builder;
 pub use format::TraceError;
@@ -25,3 +29,4 @@ pub use frame::{Encoder, Frame, Line, LineKind, Packet, Summary, TickEffects};
 pub use header::{Ending, Gap, Header};
 pub use reader::{Item, Reader};
 pub use replay::{Divergence, Effects, Replayed, Report, replay};
+pub use spool::{Limits, Spool, Step};

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::disallowed_methods, reason = "golden files and their update")]
 
+#[path = "file/look.rs"]
+mod look;
 #[path = "file/sample.rs"]
 mod sample;
 
