@@ -215,7 +215,7 @@ mod tests {
             config.alpn_protocols = vec![alpn.to_vec()];
             let stream = TcpStream::connect(self.running.kubelet).await.unwrap();
             let name = ServerName::from(Ipv4Addr::LOCALHOST.to_owned());
-            TlsConnector::from(Arc::new(config)).connect(name.into(), stream).await.unwrap()
+            TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
         }
 
         /// `code`, headers and body of one request on the TLS port.
