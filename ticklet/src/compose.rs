@@ -5,6 +5,7 @@
 pub mod node;
 
 use crate::driver::{Driver, DriverStats, Observer, Records, Stopped, Works};
+use crate::recorder::{Recorder, TraceStats};
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use components::edge::Ingress;
@@ -43,8 +44,8 @@ pub struct Plan {
     pub sources: SourcesOptions,
     /// How much runs at a time.
     pub limits: Limits,
-    /// Where ticks are recorded.
-    pub observer: Option<Box<dyn Observer>>,
+    /// Record ticks below `ROOT/traces`.
+    pub record: bool,
 }
 
 /// The dispatcher of a real node.
@@ -60,6 +61,10 @@ pub struct Running {
     pub stats: Arc<DriverStats>,
     /// The dispatcher, for its numbers.
     pub dispatcher: NodeDispatcher,
+    /// The clock of the snapshots.
+    pub clock: Clock,
+    /// Numbers of the recording, where there is one.
+    pub traces: Option<Arc<TraceStats>>,
     /// Stops the driver.
     pub stop: CancellationToken,
     /// Cancelled when the driver has stopped by itself.
@@ -95,14 +100,18 @@ pub fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::Result<R
     let snapshots = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
     let stats = Arc::new(DriverStats::default());
     let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+    let boot = Boot { config: plan.config, machine: plan.machine, records: records.clone(), seed: 0, tickets: 0 };
+    let clock = Clock::default();
+    let recorder = if plan.record { record(&plan.root, &boot, &clock) } else { None };
+    let traces = recorder.as_ref().map(Recorder::stats);
     let driver = Driver {
-        boot: Boot { config: plan.config, machine: plan.machine, records: records.clone(), seed: 0, tickets: 0 },
+        boot,
         plugin: systems::plugin,
         ingress: receiver,
         works: Box::new(Dispatch { dispatcher: dispatcher.clone(), runtime: tokio::runtime::Handle::current() }),
         records: Box::new(Journal { store: Mutex::new(store), all: records }),
-        observer: plan.observer,
-        clock: Clock::default(),
+        observer: recorder.map(|r| Box::new(r) as Box<dyn Observer>),
+        clock,
         snapshots: Arc::clone(&snapshots),
         stats: Arc::clone(&stats),
         stop: stop.clone(),
@@ -116,7 +125,13 @@ pub fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::Result<R
             why
         })
         .context("failed to start the driver's thread")?;
-    Ok(Running { snapshots, ingress, stats, dispatcher, stop, ended, thread })
+    Ok(Running { snapshots, ingress, stats, dispatcher, clock, traces, stop, ended, thread })
+}
+
+/// Starts the recording; the node runs without one rather than not at all.
+fn record(root: &std::path::Path, boot: &Boot, clock: &Clock) -> Option<Recorder> {
+    let started = Recorder::start(&root.join("traces"), boot.clone(), clock.now(), trace::Limits::default());
+    started.map_err(|error| tracing::warn!(%error, "Ticks are not recorded")).ok()
 }
 
 impl Running {

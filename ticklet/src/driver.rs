@@ -201,15 +201,13 @@ impl Driver {
     fn hand_out(&mut self, output: TickOutput) -> Vec<Ingress> {
         let mut carried = Vec::new();
         self.works.cancel(&output.cancels);
-        let durable =
-            if output.durable.is_empty() { Ok(()) } else { self.records.commit(&output.durable) };
+        let durable = if output.durable.is_empty() { Ok(()) } else { self.records.commit(&output.durable) };
         match durable {
             Ok(()) => self.works.submit(output.works),
             Err(message) => {
                 self.stats.failed_commits.fetch_add(1, Ordering::Relaxed);
                 for work in output.works {
-                    carried
-                        .push(Ingress::Completed(Completion { ticket: work.ticket, outcome: Outcome::Cancelled }));
+                    carried.push(Ingress::Completed(Completion { ticket: work.ticket, outcome: Outcome::Cancelled }));
                 }
                 carried.push(Ingress::Store(StoreIngress::CommitFailed { records: output.durable, message }));
             }

@@ -9,12 +9,15 @@ use components::config::{KubeletConfiguration, not_acted_on};
 use components::node::Machine;
 use io::cri::CriOptions;
 use io::dispatch::Limits;
+use io::klog::LogFormat;
 use io::sources::{SourcesOptions, UrlSource};
 use io::store::state_files::{self, Policies};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// How long requests under way may go on after a stop.
+const SERVER_GRACE: Duration = Duration::from_millis(500);
 /// Exit code of expected trouble, as the kubelet's.
 const FAILED: u8 = 1;
 
@@ -44,7 +47,9 @@ pub fn run(args: &[String]) -> ExitCode {
 
 fn node(loaded: Loaded) -> anyhow::Result<ExitCode> {
     let config = &loaded.config;
-    crate::logs::init(config.logging.format == "json", config.logging.verbosity);
+    let format = if config.logging.format == "json" { LogFormat::Json } else { LogFormat::Text };
+    // A second receiver of events cannot be set, which would only mean that one is there already.
+    let _ = io::klog::init(format, config.logging.verbosity);
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -87,8 +92,9 @@ fn refuse(config: &KubeletConfiguration, machine: &Machine) -> anyhow::Result<()
     if config.fail_swap_on && io::host::swap_on()? {
         bail!("swap is on and failSwapOn is true: turn swap off, or set failSwapOn: false");
     }
-    if config.fail_cgroup_v1 && !machine.cgroup_v2 {
-        bail!("this host uses cgroup v1 and failCgroupV1 is true: move it to cgroup v2, or set failCgroupV1: false");
+    let problems = config.validate_host(!machine.cgroup_v2);
+    if let Some(problem) = problems.first() {
+        bail!("{}: {}", problem.path, problem.message);
     }
     Ok(())
 }
@@ -110,7 +116,7 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> Plan {
         },
         sources: SourcesOptions { paths: path.into_iter().collect(), url },
         limits: Limits { pulls, ..Limits::default() },
-        observer: None,
+        record: true,
     }
 }
 
@@ -122,9 +128,18 @@ async fn serve(
     records: Vec<components::edge::store::Record>,
 ) -> anyhow::Result<ExitCode> {
     let name = machine.hostname.clone();
+    let cert_dir = PathBuf::from(&loaded.flags.cert_dir);
+    let serving = crate::serving::config(&loaded.config, &machine, &cert_dir)?;
     let node = compose::start(plan(loaded, machine, root), store, records)?;
+    let server = match serving {
+        Some(config) => Some(io::server::serve(config, crate::serving::readers(&node, node.traces.clone())).await?),
+        None => None,
+    };
     tracing::info!(node = %name, "Started ticklet, standalone");
     let broken = until_stopped(&node).await?;
+    if let Some(server) = server {
+        server.stop(SERVER_GRACE).await;
+    }
     let why = node.finish().await;
     tracing::info!("Stopped; containers go on running");
     if broken {

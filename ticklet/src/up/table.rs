@@ -30,8 +30,7 @@ pub struct Row {
 
 /// Rows of a snapshot, by namespace and name. Pods that only the runtime knows are left out.
 pub fn rows(snapshot: &Snapshot) -> Vec<Row> {
-    let mut rows: Vec<Row> =
-        snapshot.pods().filter(|p| p.spec.is_some()).map(|p| row(p, snapshot.wall)).collect();
+    let mut rows: Vec<Row> = snapshot.pods().filter(|p| p.spec.is_some()).map(|p| row(p, snapshot.wall)).collect();
     rows.sort_by(|a, b| a.pod.cmp(&b.pod));
     rows
 }
@@ -57,7 +56,11 @@ fn row(pod: &PodView, now: Wall) -> Row {
         ready: status.containers.iter().filter(|c| c.ready).count(),
         containers: status.containers.len(),
         restarts: status.containers.iter().chain(&status.init_containers).map(|c| c.restart_count).sum(),
-        age_seconds: if status.start_time == Wall(0) { 0 } else { (now.0 - status.start_time.0).max(0) / 1_000_000_000 },
+        age_seconds: if status.start_time == Wall(0) {
+            0
+        } else {
+            (now.0 - status.start_time.0).max(0) / 1_000_000_000
+        },
         last_event: pod.last_event.to_string(),
         ip: status.pod_ips.first().cloned().unwrap_or_default(),
     }
@@ -73,7 +76,10 @@ pub fn render(rows: &[Row], width: usize) -> String {
         // Writing into a String cannot fail.
         let _ = writeln!(out, "{cut}");
     };
-    line(format!("{:name$}  {:status$}  {:5}  {:8}  {:5}  {}", "POD", "STATUS", "READY", "RESTARTS", "AGE", "LAST EVENT"));
+    line(format!(
+        "{:name$}  {:status$}  {:5}  {:8}  {:5}  {}",
+        "POD", "STATUS", "READY", "RESTARTS", "AGE", "LAST EVENT"
+    ));
     for row in rows {
         let ready = format!("{}/{}", row.ready, row.containers);
         let event = row.last_event.replace(['\n', '\r'], " ");

@@ -1,0 +1,99 @@
+//! The node's ports: what is served, from which settings, with whose numbers.
+
+use crate::compose::Running;
+use crate::driver::DriverStats;
+use crate::recorder::TraceStats;
+use anyhow::Context;
+use components::config::KubeletConfiguration;
+use components::node::Machine;
+use io::metrics::{Descriptor, Exposition, MetricKind};
+use io::server::{Readers, ServerConfig, TlsSource};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A node is unhealthy after this long without a tick, whatever `syncFrequency` says.
+const SYNCLOOP_FLOOR: Duration = Duration::from_secs(120);
+
+/// Settings of the server; `None` when `enableServer` is false.
+pub(crate) fn config(
+    config: &KubeletConfiguration,
+    machine: &Machine,
+    cert_dir: &Path,
+) -> anyhow::Result<Option<ServerConfig>> {
+    if !config.enable_server {
+        return Ok(None);
+    }
+    let address = |field: &str, text: &str| -> anyhow::Result<IpAddr> {
+        text.parse().with_context(|| format!("{field}: {text:?} is not an IP address"))
+    };
+    let optional = |port: i32| u16::try_from(port).ok().filter(|port| *port != 0);
+    let files = (!config.tls_cert_file.is_empty())
+        .then(|| (PathBuf::from(&config.tls_cert_file), PathBuf::from(&config.tls_private_key_file)));
+    let sync = config.sync_frequency.0.unsigned_abs();
+    Ok(Some(ServerConfig {
+        address: address("address", &config.address)?,
+        port: u16::try_from(config.port).unwrap_or(0),
+        healthz_address: address("healthzBindAddress", &config.healthz_bind_address)?,
+        healthz_port: optional(config.healthz_port),
+        read_only_port: optional(config.read_only_port),
+        tls: TlsSource {
+            files,
+            cert_dir: cert_dir.to_owned(),
+            hostname: machine.hostname.clone(),
+            ips: machine.node_ips.iter().filter_map(|ip| ip.parse().ok()).collect(),
+        },
+        anonymous: config.authentication.anonymous.enabled,
+        always_allow: config.authorization.mode == "AlwaysAllow",
+        debugging_handlers: config.enable_debugging_handlers,
+        configz: serde_json::to_string(&config.redacted().configz())?,
+        node_name: machine.hostname.to_lowercase(),
+        syncloop_limit: SYNCLOOP_FLOOR.max(Duration::from_nanos(sync) * 2),
+    }))
+}
+
+/// What the pages are made from.
+pub(crate) fn readers(node: &Running, traces: Option<Arc<TraceStats>>) -> Readers {
+    let stats = Arc::clone(&node.stats);
+    let dispatcher = node.dispatcher.clone();
+    Readers {
+        snapshot: Arc::clone(&node.snapshots),
+        clock: node.clock,
+        metrics: vec![
+            Box::new(move |page| dispatcher.stats().write(page)),
+            Box::new(move |page| write_driver(&stats, page)),
+            Box::new(move |page| {
+                if let Some(traces) = &traces {
+                    write_traces(traces, page);
+                }
+            }),
+        ],
+    }
+}
+
+fn count(page: &mut Exposition, name: &'static str, help: &'static str, value: &AtomicU64) {
+    page.single(Descriptor { name, help, kind: MetricKind::Counter }, value.load(Ordering::Relaxed) as f64);
+}
+
+fn write_driver(stats: &DriverStats, page: &mut Exposition) {
+    let seconds = |nanos: &AtomicU64| nanos.load(Ordering::Relaxed) as f64 / 1e9;
+    let gauge = |name, help| Descriptor { name, help, kind: MetricKind::Gauge };
+    page.single(
+        Descriptor { name: "ticklet_tick_seconds_total", help: "Time spent in ticks.", kind: MetricKind::Counter },
+        seconds(&stats.tick_nanos),
+    );
+    page.single(gauge("ticklet_tick_longest_seconds", "Longest tick."), seconds(&stats.longest_tick_nanos));
+    let largest = stats.largest_batch.load(Ordering::Relaxed) as f64;
+    page.single(gauge("ticklet_tick_batch_size_max", "Most inputs taken into one tick."), largest);
+    count(page, "ticklet_engine_panics_total", "Ticks that panicked.", &stats.panics);
+    count(page, "ticklet_failed_commits_total", "Group commits that failed.", &stats.failed_commits);
+}
+
+fn write_traces(stats: &TraceStats, page: &mut Exposition) {
+    count(page, "ticklet_trace_frames_total", "Frames handed to the trace writer.", &stats.frames);
+    count(page, "ticklet_trace_dropped_frames_total", "Frames that are in no trace file.", &stats.dropped);
+    count(page, "ticklet_trace_bytes_total", "Bytes of trace written.", &stats.bytes);
+    count(page, "ticklet_trace_write_failures_total", "Failed writes of trace files.", &stats.failures);
+}
