@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 use crate::crictl::Crictl;
 use crate::{process, tools};
 
-pub use images::{BUSYBOX_IMAGE, busybox};
+pub use images::{BUSYBOX_IMAGE, SAME_IMAGE, busybox};
 
 /// Where Debian puts the CNI plugins.
 pub const CNI_PLUGINS: &str = "/usr/lib/cni";

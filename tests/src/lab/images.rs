@@ -17,6 +17,9 @@ use crate::process;
 /// The image of all test containers.
 pub const BUSYBOX_IMAGE: &str = "localhost/busybox:1";
 
+/// The same image under a second name.
+pub const SAME_IMAGE: &str = "localhost/busybox:2";
+
 /// The image of sandboxes.
 pub(super) const PAUSE_IMAGE: &str = "localhost/pause:1";
 
@@ -49,7 +52,7 @@ pub(super) fn write_archive(path: &Path) -> Result<()> {
     let pause = image_config(&layer, PAUSE_IMAGE, &["/bin/busybox", "sleep", "2147483647"]);
     let file_name = |config: &[u8]| format!("{}.json", hex(config));
     let manifest = json!([
-        { "Config": file_name(&busybox), "RepoTags": [BUSYBOX_IMAGE], "Layers": ["layer.tar"] },
+        { "Config": file_name(&busybox), "RepoTags": [BUSYBOX_IMAGE, SAME_IMAGE], "Layers": ["layer.tar"] },
         { "Config": file_name(&pause), "RepoTags": [PAUSE_IMAGE], "Layers": ["layer.tar"] },
     ]);
     let mut tar = Tar::default();

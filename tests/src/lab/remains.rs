@@ -149,12 +149,14 @@ fn cni_results(number: Number) -> Result<Vec<PathBuf>> {
     let Ok(entries) = fs::read_dir(CNI_RESULTS) else {
         return Ok(Vec::new());
     };
-    let prefix = format!("{}-", number.bridge());
+    // Files of the loopback network do not carry the lab's name, but all name the namespace, which lies in its folder.
+    let namespace = format!("\"netns\":\"{}/", number.dir().display());
     let mut found = Vec::new();
     for entry in entries {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            found.push(entry.path());
+        let path = entry?.path();
+        // Another lab may remove its own at this moment.
+        if fs::read_to_string(&path).is_ok_and(|text| text.contains(&namespace)) {
+            found.push(path);
         }
     }
     Ok(found)
