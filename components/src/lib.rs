@@ -8,6 +8,7 @@ pub mod edge;
 pub mod fnv;
 pub mod ids;
 pub mod node;
+pub mod planted;
 pub mod quantity;
 pub mod snapshot;
 pub mod spec;

@@ -6,6 +6,7 @@ mod fixtures;
 pub mod health;
 pub mod journal;
 pub mod lifecycle;
+mod planted;
 pub mod pleg;
 pub mod pods;
 pub mod podspec;

@@ -5,12 +5,14 @@
 
 mod table;
 
+use crate::planted;
 use crate::pods;
 use bevy_ecs::prelude::*;
 use components::edge::control::ControlIngress;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
 use components::edge::store::Record;
 use components::node::NodeConfig;
+use components::planted::{Bug, Planted};
 use components::time::Mono;
 use components::world::{
     Desired, Draining, EndCause, Ending, Finished, Flow, JournalBacklog, Lifecycle, Observed, Pleg, PodIndex, PodKey,
@@ -72,6 +74,8 @@ struct Facts<'a> {
     end_orphans: bool,
     drain: Option<Option<u32>>,
     backlog: bool,
+    /// A planted bug: everything counts as stopped.
+    stopped: bool,
 }
 
 /// What is to become of a pod.
@@ -96,7 +100,9 @@ fn advance_stages(
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
     mut broken: ResMut<InvariantCount>,
+    planted: Option<Res<Planted>>,
 ) {
+    let planted = |bug| planted::is(&planted, bug);
     for pod in touched.iter() {
         let Ok((key, desired, observed, flow, reported, mut life)) = pods.get_mut(pod) else { continue };
         let first_of_name = desired
@@ -109,21 +115,26 @@ fn advance_stages(
             observed,
             flow,
             finished: reported.terminal.or_else(|| finished.0.get(&key.uid).copied()),
-            first_of_name,
+            first_of_name: first_of_name || planted(Bug::SkipSameNameWait),
             names_known: pleg.relisted.is_some() && pleg.unnamed.is_empty(),
-            all_sources_read: sources.all_read(),
+            all_sources_read: sources.all_read() || planted(Bug::KillOrphansBeforeSourcesRead),
             end_orphans: config.end_orphans,
             drain: draining.requested,
             backlog: !backlog.records.is_empty(),
+            stopped: planted(Bug::CleanBeforeStopped),
         };
         let decision = decide(&facts);
         if let Move::To(Stage::Syncing, _) = decision
             && let Some(spec) = &desired.spec
+            && !planted(Bug::WorksBeforeDurable)
         {
             outbox.record(admitted(spec));
         }
         if apply(&mut life, decision, &clock, &mut broken) {
             timers.arm(TimerKind::Pod, Owner::Pod(pod), clock.now.mono);
+        }
+        if let (Some(ending), true) = (&mut life.ending, planted(Bug::GraceGrows)) {
+            ending.grace_seconds += 1;
         }
     }
 }
@@ -224,7 +235,7 @@ fn from_queued(facts: &Facts<'_>) -> Move {
 fn from_terminating(facts: &Facts<'_>) -> Move {
     let stopped =
         facts.flow.in_flight.is_empty() && facts.observed.settled().is_some_and(|seen| all_stopped(seen, facts.flow));
-    if stopped {
+    if stopped || facts.stopped {
         return Move::To(Stage::Terminated, "nothing of it runs");
     }
     // A drain can shorten the grace period of a pod that already ends.

@@ -5,7 +5,7 @@
 use bevy_ecs::prelude::*;
 use components::snapshot::{CHUNK, Chunk, CoreMetrics, Health, PodView, Snapshot};
 use components::world::{
-    Desired, Flow, Lifecycle, Observed, Pleg, PodIndex, PodKey, Reported, RuntimeHealth, SourceStates,
+    Desired, Finished, Flow, Lifecycle, Observed, Pleg, PodIndex, PodKey, Reported, RuntimeHealth, SourceStates,
 };
 use engine::{Clock, Engine, InvariantCount, Outbox, Phase, Published, Touched};
 use std::sync::Arc;
@@ -35,10 +35,15 @@ fn update_slots(
     touched: Res<Touched>,
     index: Res<PodIndex>,
     pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, &Reported)>,
+    finished: Res<Finished>,
     mut slots: ResMut<Slots>,
 ) {
     for entity in touched.iter() {
         let Ok((key, desired, life, observed, flow, reported)) = pods.get(entity) else { continue };
+        if observed.inspection.is_none() && finished.0.contains_key(&key.uid) {
+            // An earlier run saw it finish: no other phase may be shown, and that one not before it was looked at.
+            continue;
+        }
         let (namespace, name) = match (&desired.spec, &observed.inspection) {
             (Some(spec), _) => (Arc::clone(&spec.namespace), Arc::clone(&spec.name)),
             (None, Some(seen)) => (seen.namespace.as_str().into(), seen.name.as_str().into()),

@@ -9,11 +9,14 @@ mod phase;
 #[cfg(test)]
 mod tests;
 
+use crate::planted;
 use bevy_ecs::prelude::*;
+use components::edge::cri::ContainerState;
 use components::edge::store::Record;
 use components::node::Machine;
+use components::planted::{Bug, Planted};
 use components::world::{
-    ContainerRun, Desired, Finished, Flow, Lifecycle, Observed, PodContainers, PodKey, Reported, RuntimeHealth,
+    ContainerRun, Desired, Finished, Flow, Lifecycle, Observed, PodContainers, PodKey, Reported, RuntimeHealth, Stage,
 };
 use engine::{Clock, Engine, Outbox, Owner, Phase as TickPhase, TimerKind, Timers, Touched};
 use std::sync::Arc;
@@ -43,7 +46,9 @@ fn report_status(
     mut finished: ResMut<Finished>,
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
+    planted: Option<Res<Planted>>,
 ) {
+    let flips = planted::is(&planted, Bug::TerminalPhaseFlips);
     for entity in touched.iter() {
         let Ok((key, desired, life, observed, flow, containers, mut reported)) = pods.get_mut(entity) else { continue };
         let Some(spec) = &desired.spec else { continue };
@@ -55,14 +60,14 @@ fn report_status(
             .collect();
         own.sort_by_key(|run| run.index);
         let runtime = node.health.info.as_ref().map_or("", |info| info.name.as_str());
-        let status = build::status(&build::Input {
+        let mut status = build::status(&build::Input {
             spec,
             life,
-            seen: observed.inspection.as_deref(),
+            seen: observed.inspection.as_deref().filter(|_| !flips || life.stage != Stage::Done),
             flow,
             runs: &own,
             old: &reported.status,
-            terminal: reported.terminal.or_else(|| finished.0.get(&key.uid).copied()),
+            terminal: reported.terminal.or_else(|| finished.0.get(&key.uid).copied()).filter(|_| !flips),
             runtime,
             node_ip: node.machine.node_ips.first().map_or("", String::as_str),
             now: node.clock.now.wall,
@@ -76,9 +81,20 @@ fn report_status(
             // Its end is decided at the next tick, at once.
             timers.arm(TimerKind::Pod, Owner::Pod(entity), node.clock.now.mono);
         }
+        if status.phase.is_terminal() && may_run(observed) {
+            // Sidecars outlive the main containers: the end is decided, and shown once they have ended too.
+            let began = reported.status.phase != components::status::Phase::Pending;
+            status.phase = if began { components::status::Phase::Running } else { components::status::Phase::Pending };
+        }
         if *reported.status != status || reported.version == 0 {
             reported.status = Arc::new(status);
             reported.version += 1;
         }
     }
+}
+
+/// True unless the last look showed that no container runs.
+fn may_run(observed: &Observed) -> bool {
+    let runs = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
+    observed.inspection.as_ref().is_none_or(|seen| seen.containers.iter().any(|c| runs(c.state)))
 }

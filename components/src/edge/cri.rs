@@ -244,7 +244,7 @@ pub struct PodInspection {
     pub namespace: String,
     /// See `namespace`.
     pub name: String,
-    /// Sandboxes, newest first (creation time, then attempt, then id).
+    /// Sandboxes, newest first (attempt, then creation time, then id): a wall clock step reorders nothing.
     pub sandboxes: Vec<SandboxStatus>,
     /// Containers, sorted by name, newest first within a name.
     pub containers: Vec<ContainerStatus>,

@@ -111,14 +111,15 @@ pub(super) fn container_status(id: ContainerId, sandbox: SandboxId, status: pb::
     }
 }
 
-/// Sandboxes newest first; containers by name, newest first within a name.
+/// Sandboxes newest first; containers by name, newest first within a name. Attempts count up whatever the wall clock
+/// does, so they say what is newer before creation times do.
 pub(super) fn pod_inspection(
     mut sandboxes: Vec<InspectedSandbox>,
     mut containers: Vec<ContainerStatus>,
 ) -> PodInspection {
-    let age = |s: &SandboxStatus| (s.created_at, s.attempt, s.id.clone());
+    let age = |s: &SandboxStatus| (s.attempt, s.created_at, s.id.clone());
     sandboxes.sort_by_cached_key(|sandbox| Reverse(age(&sandbox.status)));
-    containers.sort_by_cached_key(|c| (c.name.clone(), Reverse((c.created_at, c.attempt, c.id.clone()))));
+    containers.sort_by_cached_key(|c| (c.name.clone(), Reverse((c.attempt, c.created_at, c.id.clone()))));
     let newest = sandboxes.first();
     PodInspection {
         namespace: newest.map(|sandbox| sandbox.namespace.clone()).unwrap_or_default(),

@@ -7,8 +7,10 @@ mod sync;
 use super::PullBudget;
 use super::config::Site;
 use super::steps::Emitter;
+use crate::planted;
 use bevy_ecs::prelude::*;
 use components::node::{Machine, NodeConfig};
+use components::planted::{Bug, Planted};
 use components::spec::PodSpec;
 use components::time::Mono;
 use components::world::{
@@ -27,6 +29,7 @@ pub(super) struct Node<'w> {
     health: Res<'w, RuntimeHealth>,
     backlog: Res<'w, JournalBacklog>,
     draining: Res<'w, Draining>,
+    planted: Option<Res<'w, Planted>>,
 }
 
 impl Node<'_> {
@@ -46,6 +49,11 @@ impl Node<'_> {
 
     fn network_ready(&self) -> bool {
         self.health.info.as_ref().is_some_and(|info| info.network_ready)
+    }
+
+    /// True when a test planted this bug.
+    fn planted(&self, bug: Bug) -> bool {
+        planted::is(&self.planted, bug)
     }
 
     /// Nothing new is started while the runtime is down or durable records wait to be written.

@@ -8,6 +8,7 @@ use components::edge::Effect;
 use components::edge::cri::{CriEffect, PodInspection};
 use components::edge::host::{Dir, HostEffect, PreparePod, VolumeSetup};
 use components::ids::ContainerId;
+use components::planted::Bug;
 use components::spec::{PodSpec, VolumeSource};
 use components::world::{Progress, Step};
 use std::sync::Arc;
@@ -32,7 +33,8 @@ impl Pod<'_, '_> {
             self.emit(Step::PreparePod, effect, HOST_TIMEOUT, "directories, volumes and cgroup come first");
             return;
         }
-        let actions = actions::compute(spec, &seen, &self.in_progress());
+        let mut actions = actions::compute(spec, &seen, &self.in_progress());
+        self.plant(spec, &seen, &mut actions);
         self.stop_containers(spec, &actions);
         if actions.sandbox.is_none() {
             self.change_sandbox(spec, &seen, &actions);
@@ -40,6 +42,18 @@ impl Pod<'_, '_> {
         }
         self.remove_containers(&actions);
         self.start_containers(spec, &seen, &actions);
+    }
+
+    /// Bugs for tests of the tests.
+    fn plant(&self, spec: &PodSpec, seen: &PodInspection, actions: &mut PodActions) {
+        let running = || seen.containers.iter().filter(|c| actions::may_run(c.state));
+        if self.node.planted(Bug::RestartIgnoresObserved) && self.flow.sandbox_config.is_none() {
+            actions.stop.extend(running().map(|c| (c.id.clone(), "planted".to_owned())));
+        }
+        if self.node.planted(Bug::StartSecondInstance) {
+            let again = spec.containers.iter().position(|c| running().any(|r| r.name == c.name));
+            actions.start.extend(again);
+        }
     }
 
     /// Containers that we made and have not started yet.
@@ -88,6 +102,7 @@ impl Pod<'_, '_> {
 
     /// Stops one container; asked again only with a shorter grace period.
     pub(super) fn stop(&mut self, id: ContainerId, grace_seconds: u32, rule: &'static str) {
+        let grace_seconds = if self.node.planted(Bug::IgnoreGrace) { 0 } else { grace_seconds };
         let timeout = self.node.timeout() + Duration::from_secs(u64::from(grace_seconds));
         self.flow.stopping.insert(id.clone(), grace_seconds);
         let effect = Effect::Cri(CriEffect::StopContainer { id: id.clone(), grace_seconds });
