@@ -3,5 +3,11 @@
 //!
 //! Never part of a production path.
 
+pub mod checks;
+pub mod node;
+pub mod random;
+pub mod recorder;
+pub mod rng;
 pub mod runtime;
+pub mod scenario;
 pub mod serve;

@@ -299,6 +299,13 @@ impl Runtime {
         Ok(())
     }
 
+    /// Nobody waits for a stopped container's end any more: it is not killed at the end of its grace.
+    pub fn forget_stop(&mut self, id: &ContainerId) {
+        if let Some(at) = self.containers.get_mut(id).and_then(|c| c.kill_at.take()) {
+            self.due.remove(&(at, id.clone()));
+        }
+    }
+
     /// `RemoveContainer`: a running one is killed first.
     ///
     /// # Errors

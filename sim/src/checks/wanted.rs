@@ -1,0 +1,102 @@
+//! What the manifests want, and what of it the agent was told.
+
+use crate::node::sources::Content;
+use components::edge::sources::{Source, SourcesAnswer};
+use components::edge::{Answer, Completion, Ingress, Outcome};
+use components::ids::PodUid;
+use components::node::NodeConfig;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A pod as its manifest describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pod {
+    json: Arc<str>,
+    main: BTreeSet<String>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pods: BTreeMap<PodUid, Pod>,
+    changes: BTreeMap<PodUid, u64>,
+    /// Uids of each source as the running agent was last told; a source without an entry was not read yet.
+    told: BTreeMap<Source, BTreeSet<PodUid>>,
+    sources: usize,
+}
+
+impl Wanted {
+    pub(super) fn new(config: &NodeConfig) -> Self {
+        let sources = usize::from(config.file_source) + usize::from(config.url_source.is_some());
+        Self { pods: BTreeMap::new(), changes: BTreeMap::new(), told: BTreeMap::new(), sources }
+    }
+
+    pub(super) fn uids(&self) -> BTreeSet<PodUid> {
+        self.pods.keys().cloned().collect()
+    }
+
+    /// How often the manifest of this pod changed; `None` when no manifest wants it.
+    pub(super) fn changes(&self, uid: &PodUid) -> Option<u64> {
+        self.pods.contains_key(uid).then(|| self.changes.get(uid).copied().unwrap_or(0))
+    }
+
+    pub(super) fn is_main(&self, uid: &PodUid, container: &str) -> bool {
+        self.pods.get(uid).is_some_and(|p| p.main.contains(container))
+    }
+
+    /// Takes the manifests in; returns the pods whose manifest changed, appeared or went.
+    pub(super) fn update(&mut self, files: &Content, url: &Content) -> BTreeSet<PodUid> {
+        let mut pods = BTreeMap::new();
+        for json in files.files().values().chain(url.files().values()).flatten() {
+            if let Some((uid, pod)) = parse(json) {
+                pods.insert(uid, pod);
+            }
+        }
+        let mut changed: BTreeSet<PodUid> = pods.keys().chain(self.pods.keys()).cloned().collect();
+        changed.retain(|uid| pods.get(uid) != self.pods.get(uid));
+        for uid in &changed {
+            *self.changes.entry(uid.clone()).or_default() += 1;
+        }
+        self.pods = pods;
+        changed
+    }
+
+    pub(super) fn forget_told(&mut self) {
+        self.told.clear();
+    }
+
+    /// Takes in what the agent is told.
+    pub(super) fn tell(&mut self, batch: &[Ingress]) {
+        for fact in batch {
+            let Ingress::Completed(Completion { outcome: Outcome::Done(Answer::Sources(answer)), .. }) = fact else {
+                continue;
+            };
+            match answer {
+                SourcesAnswer::ManifestsRead { source, manifests, .. } => {
+                    let uids = manifests.iter().filter_map(|m| parse(&m.json).map(|(uid, _)| uid)).collect();
+                    self.told.insert(*source, uids);
+                }
+                SourcesAnswer::ManifestsUnchanged { source } => {
+                    self.told.entry(*source).or_default();
+                }
+            }
+        }
+    }
+
+    pub(super) fn all_read(&self) -> bool {
+        self.told.len() >= self.sources
+    }
+
+    pub(super) fn was_told(&self, uid: &PodUid) -> bool {
+        self.told.values().any(|uids| uids.contains(uid))
+    }
+}
+
+fn parse(json: &Arc<str>) -> Option<(PodUid, Pod)> {
+    let value: Value = serde_json::from_str(json).ok()?;
+    let uid = PodUid::from(value.pointer("/metadata/uid")?.as_str()?);
+    let containers = value.pointer("/spec/containers")?.as_array()?;
+    let main = containers.iter().filter_map(|c| Some(c.get("name")?.as_str()?.to_owned())).collect();
+    Some((uid, Pod { json: Arc::clone(json), main }))
+}

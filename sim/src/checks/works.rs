@@ -1,0 +1,265 @@
+//! Checks on what the core asks for, and on what is done when it takes effect.
+
+use super::Checks;
+use crate::runtime::Runtime;
+use crate::runtime::model::Container;
+use bevy_ecs::prelude::World;
+use components::edge::cri::{CriEffect, SandboxState};
+use components::edge::host::HostEffect;
+use components::edge::store::Record;
+use components::edge::{Effect, Ingress, Lane, Work};
+use components::ids::{ContainerId, PodUid, SandboxId, Ticket};
+use components::snapshot::Snapshot;
+use components::time::Mono;
+use components::world::{Desired, Lifecycle, PodIndex};
+use engine::{InvariantCount, Outbox};
+use std::sync::Arc;
+
+/// Shortest grace period that a stop carries, unless the pod's own is shorter (contract 7).
+const LEAST_GRACE: u32 = 2;
+
+impl Checks {
+    /// A batch is about to be handed to the engine.
+    pub fn on_batch(&mut self, batch: &[Ingress]) {
+        self.wanted.tell(batch);
+    }
+
+    /// Records became durable.
+    pub fn on_commit(&mut self, records: &[Record]) {
+        for record in records {
+            match record {
+                Record::PodAdmitted { uid, .. } => {
+                    self.admitted.insert(uid.clone());
+                }
+                Record::PodFinished { uid, succeeded } => {
+                    self.finished.insert(uid.clone(), *succeeded);
+                }
+                Record::PodForgotten { uid } => {
+                    self.admitted.remove(uid);
+                    self.finished.remove(uid);
+                }
+            }
+        }
+    }
+
+    /// Every ticket is given out once.
+    pub fn on_ticket(&mut self, ticket: Ticket, now: Mono) {
+        if !self.tickets.insert(ticket) {
+            self.violate(format!("ticket {} was given out twice", ticket.0), now);
+        }
+    }
+
+    /// The core asks for a work.
+    pub fn on_work(&mut self, work: &Work, world: Option<&World>, runtime: &Runtime, now: Mono) {
+        self.on_ticket(work.ticket, now);
+        let Lane::Pod { uid, .. } = &work.lane else { return };
+        if let Some(owner) = owner(&work.effect, runtime)
+            && owner != *uid
+        {
+            self.violate(format!("an effect of pod {uid} touches pod {owner}: {:?}", work.effect), now);
+        }
+        match &work.effect {
+            Effect::Cri(effect) => self.on_call(effect, uid, world, runtime, now),
+            Effect::Host(HostEffect::CleanPod(_)) => self.check_sources_read(uid, "its remains are removed", now),
+            Effect::Host(_) | Effect::Sources(_) => {}
+        }
+    }
+
+    fn on_call(&mut self, effect: &CriEffect, uid: &PodUid, world: Option<&World>, runtime: &Runtime, now: Mono) {
+        match effect {
+            CriEffect::RunSandbox { .. } | CriEffect::CreateContainer { .. } | CriEffect::StartContainer { .. } => {
+                if !self.admitted.contains(uid) {
+                    self.violate(format!("{uid} is started before its admission is durable"), now);
+                }
+            }
+            CriEffect::StopContainer { id, grace_seconds } => {
+                self.check_sources_read(uid, "a container is stopped", now);
+                self.check_untouched(id, now);
+                self.check_grace(id, uid, *grace_seconds, world, runtime, now);
+            }
+            CriEffect::RemoveContainer { id } => {
+                self.check_sources_read(uid, "a container is removed", now);
+                self.check_untouched(id, now);
+            }
+            CriEffect::StopSandbox { id } | CriEffect::RemoveSandbox { id } => {
+                self.check_sources_read(uid, "a sandbox is stopped or removed", now);
+                let inside = self.protected.iter().find(|(_, (_, sandbox))| sandbox == id);
+                if let Some(container) = inside.map(|(container, _)| container.clone()) {
+                    self.check_untouched(&container, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_sources_read(&mut self, uid: &PodUid, what: &str, now: Mono) {
+        if !self.wanted.all_read() && !self.wanted.was_told(uid) && !self.draining {
+            self.violate(format!("{what} for {uid}, which no source has named, before every source was read"), now);
+        }
+    }
+
+    fn check_untouched(&mut self, id: &ContainerId, now: Mono) {
+        if let Some((pod, _)) = self.protected.get(id) {
+            let text = format!("running container {id} of {pod} is touched after a restart without a cause");
+            self.violate(text, now);
+        }
+    }
+
+    fn check_grace(
+        &mut self,
+        id: &ContainerId,
+        uid: &PodUid,
+        grace: u32,
+        world: Option<&World>,
+        runtime: &Runtime,
+        now: Mono,
+    ) {
+        if let Some(before) = self.graces.insert(id.clone(), grace)
+            && grace > before
+        {
+            self.violate(format!("grace period of {id} grew from {before} s to {grace} s"), now);
+        }
+        let Some((wanted, since)) = world.and_then(|w| grace_of(w, uid, now)) else { return };
+        let passed = u32::try_from(now.since(since).as_secs()).unwrap_or(u32::MAX);
+        let least = wanted.saturating_sub(passed).saturating_sub(1).max(LEAST_GRACE.min(wanted.max(1)));
+        if runtime.is_running(id) && (grace > wanted.max(LEAST_GRACE) || grace < least) {
+            let text =
+                format!("{id} of {uid} is stopped with {grace} s of grace instead of {wanted} s less {passed} s");
+            self.violate(text, now);
+        }
+    }
+
+    /// A call takes effect now. `lane` is `None` when nobody waits for its answer any more.
+    pub fn before_call(&mut self, runtime: &Runtime, lane: Option<&Lane>, effect: &CriEffect, now: Mono) {
+        match effect {
+            CriEffect::StartContainer { id } => {
+                if let Some(container) = runtime.containers().get(id) {
+                    self.check_start(container, runtime, now);
+                }
+            }
+            CriEffect::StopSandbox { id } | CriEffect::RemoveSandbox { id } if lane.is_some() => {
+                let inside = runtime.containers().values().find(|c| c.sandbox == *id && runtime.is_running(&c.id));
+                if let Some(container) = inside {
+                    let text =
+                        format!("sandbox {id} is stopped under running container {} without a grace", container.id);
+                    self.violate(text, now);
+                }
+            }
+            CriEffect::RemoveContainer { id } if lane.is_some() && runtime.is_running(id) => {
+                self.violate(format!("container {id} is removed while it runs"), now);
+            }
+            _ => {}
+        }
+    }
+
+    fn check_start(&mut self, container: &Container, runtime: &Runtime, now: Mono) {
+        let starts = container.state == components::edge::cri::ContainerState::Created
+            && runtime.sandboxes().get(&container.sandbox).is_some_and(|s| s.state == SandboxState::Ready);
+        if !starts {
+            return;
+        }
+        let name = &container.request.name;
+        let sandbox_of = |c: &Container| runtime.sandboxes().get(&c.sandbox);
+        let full_name = |c: &Container| sandbox_of(c).map(|s| (&s.request.namespace, &s.request.name));
+        let running = || runtime.containers().values().filter(|c| c.id != container.id && runtime.is_running(&c.id));
+        if let Some(other) = running().find(|c| c.pod == container.pod && c.request.name == *name) {
+            let text = format!("second instance {} of {name} of {} beside {}", container.id, container.pod, other.id);
+            self.violate(text, now);
+        } else if let Some(other) = running().find(|c| c.pod != container.pod && full_name(c) == full_name(container)) {
+            let text = format!("{name} of {} starts beside the older generation {}", container.pod, other.pod);
+            self.violate(text, now);
+        }
+        if self.cleaned.contains(&container.pod) {
+            let text = format!("{name} of {} starts although the pod's volumes were removed", container.pod);
+            self.violate(text, now);
+        }
+    }
+
+    /// A change to the host takes effect now.
+    pub fn before_host(&mut self, runtime: &Runtime, lane: &Lane, effect: &HostEffect, now: Mono) {
+        let Lane::Pod { uid, .. } = lane else { return };
+        match effect {
+            HostEffect::PreparePod(_) => {
+                self.cleaned.remove(uid);
+            }
+            HostEffect::PrepareContainer(_) => {}
+            HostEffect::CleanPod(_) => {
+                self.cleaned.insert(uid.clone());
+                if let Some(container) = runtime.containers_of(uid).find(|c| runtime.is_running(&c.id)) {
+                    let text = format!("remains of {uid} are removed while container {} runs", container.id);
+                    self.violate(text, now);
+                }
+            }
+        }
+    }
+
+    /// A tick is over.
+    pub fn after_tick(&mut self, world: &World, now: Mono) {
+        if let Some(broken) = world.get_resource::<InvariantCount>() {
+            self.check_engine(broken, now);
+        }
+        let Some(index) = world.get_resource::<PodIndex>() else { return };
+        for (uid, entity) in &index.by_uid {
+            let Some(ending) = world.get::<Lifecycle>(*entity).and_then(|l| l.ending.as_ref()) else {
+                self.endings.remove(uid);
+                continue;
+            };
+            match self.endings.get(uid) {
+                Some((began, grace)) if *began == ending.began && ending.grace_seconds > *grace => {
+                    let text = format!("grace period of {uid} grew from {grace} s to {} s", ending.grace_seconds);
+                    self.violate(text, now);
+                }
+                _ => {}
+            }
+            self.endings.insert(uid.clone(), (ending.began, ending.grace_seconds));
+        }
+    }
+
+    /// A snapshot is published.
+    pub fn on_publish(&mut self, before: &Snapshot, after: &Snapshot, runtime: &Runtime, now: Mono) {
+        if let Err(text) = self.terminal.check(before, after, runtime, &self.finished) {
+            self.violate(text, now);
+        }
+    }
+
+    /// Nothing is under way: the engine must await nothing either.
+    pub fn at_rest(&mut self, world: &World, busy: usize, now: Mono) {
+        let awaited = world.get_resource::<Outbox>().map_or(0, Outbox::awaited);
+        if awaited != busy {
+            self.violate(format!("the core awaits {awaited} works, {busy} are under way"), now);
+        }
+    }
+}
+
+/// The pod that an effect touches, as far as its ids tell.
+fn owner(effect: &Effect, runtime: &Runtime) -> Option<PodUid> {
+    let of_container = |id: &ContainerId| runtime.containers().get(id).map(|c| c.pod.clone());
+    let of_sandbox = |id: &SandboxId| runtime.sandboxes().get(id).map(|s| s.pod.clone());
+    match effect {
+        Effect::Cri(call) => match call {
+            CriEffect::InspectPod { uid, .. } => Some(uid.clone()),
+            CriEffect::RunSandbox { config, .. } | CriEffect::PullImage { config, .. } => {
+                Some(PodUid::from(config.uid.as_str()))
+            }
+            CriEffect::StopSandbox { id } | CriEffect::RemoveSandbox { id } => of_sandbox(id),
+            CriEffect::CreateContainer { sandbox, .. } => of_sandbox(sandbox),
+            CriEffect::StartContainer { id }
+            | CriEffect::StopContainer { id, .. }
+            | CriEffect::RemoveContainer { id } => of_container(id),
+            CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::FindImage { .. } | CriEffect::WatchEvents => {
+                None
+            }
+        },
+        Effect::Host(_) | Effect::Sources(_) => None,
+    }
+}
+
+/// The grace period that a stop of this pod should carry, and since when it runs.
+fn grace_of(world: &World, uid: &PodUid, now: Mono) -> Option<(u32, Mono)> {
+    let entity = *world.get_resource::<PodIndex>()?.by_uid.get(uid)?;
+    if let Some(ending) = world.get::<Lifecycle>(entity).and_then(|l| l.ending.as_ref()) {
+        return Some((ending.grace_seconds, ending.began));
+    }
+    let spec = Arc::clone(world.get::<Desired>(entity)?.spec.as_ref()?);
+    Some((spec.grace_seconds, now))
+}

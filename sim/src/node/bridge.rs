@@ -1,0 +1,186 @@
+//! What the simulated runtime answers to the effects of the core. Decides nothing that the model does not.
+
+use crate::runtime::Runtime;
+use crate::runtime::model::{Container, ContainerRequest, Refusal, Sandbox, SandboxRequest};
+use components::edge::cri::{
+    ContainerBrief, ContainerConfig, ContainerState, ContainerStatus, CriAnswer, CriEffect, FoundImage, KnownObjects,
+    NamespaceMode, PodInspection, RuntimeInfo, RuntimeList, SandboxBrief, SandboxConfig, SandboxStatus,
+};
+use components::edge::{Answer, Failure, FailureClass};
+use components::ids::PodUid;
+use components::time::Now;
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs one call on the model, without waiting: a stop has only been asked for when this returns.
+///
+/// # Errors
+/// As the model refuses.
+pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answer, Failure> {
+    let answer = match effect {
+        CriEffect::ReadRuntime => CriAnswer::RuntimeRead(info(runtime)),
+        CriEffect::ListRuntime => {
+            runtime.advance(now);
+            CriAnswer::RuntimeListed(list(runtime))
+        }
+        CriEffect::InspectPod { uid, known } => {
+            runtime.advance(now);
+            CriAnswer::PodInspected(inspect(runtime, uid, known.as_ref()))
+        }
+        CriEffect::RunSandbox { config, .. } => {
+            let id = runtime.run_sandbox(now, sandbox_request(config)).map_err(failure)?;
+            CriAnswer::SandboxStarted { id }
+        }
+        CriEffect::FindImage { image } => CriAnswer::ImageFound(runtime.find_image(image).map(|i| FoundImage {
+            image_ref: Arc::clone(&i.id),
+            uid: None,
+            username: String::new(),
+        })),
+        CriEffect::PullImage { image, .. } => {
+            CriAnswer::ImagePulled { image_ref: runtime.images.pull(image).map_err(failure)? }
+        }
+        CriEffect::CreateContainer { sandbox, config, .. } => {
+            let id = runtime.create_container(now, sandbox, container_request(config)).map_err(failure)?;
+            CriAnswer::ContainerCreated { id }
+        }
+        CriEffect::StartContainer { id } => return nothing(runtime.start_container(now, id)),
+        CriEffect::StopSandbox { id } => return nothing_or_gone(runtime.stop_sandbox(now, id)),
+        CriEffect::RemoveSandbox { id } => return nothing_or_gone(runtime.remove_sandbox(now, id)),
+        CriEffect::RemoveContainer { id } => return nothing_or_gone(runtime.remove_container(now, id)),
+        CriEffect::StopContainer { id, grace_seconds } => {
+            let grace = Duration::from_secs(u64::from(*grace_seconds));
+            return nothing_or_gone(runtime.stop_container(now, id, grace));
+        }
+        CriEffect::WatchEvents => return Ok(Answer::Nothing),
+    };
+    Ok(Answer::Cri(answer))
+}
+
+/// The failure that a refusal becomes at the edge.
+#[must_use]
+pub fn failure(refusal: Refusal) -> Failure {
+    Failure { class: refusal.class, message: refusal.message }
+}
+
+fn nothing(result: Result<(), Refusal>) -> Result<Answer, Failure> {
+    result.map(|()| Answer::Nothing).map_err(failure)
+}
+
+fn nothing_or_gone(result: Result<(), Refusal>) -> Result<Answer, Failure> {
+    match result {
+        Err(refusal) if refusal.class != FailureClass::NotFound => Err(failure(refusal)),
+        _ => Ok(Answer::Nothing),
+    }
+}
+
+fn info(runtime: &Runtime) -> RuntimeInfo {
+    RuntimeInfo {
+        name: "containerd".into(),
+        version: "v2.0.0-sim".into(),
+        runtime_ready: true,
+        network_ready: runtime.network_ready,
+        message: if runtime.network_ready { String::new() } else { "cni plugin not initialized".into() },
+        cgroup_driver: Some("cgroupfs".into()),
+    }
+}
+
+fn list(runtime: &Runtime) -> RuntimeList {
+    RuntimeList {
+        sandboxes: runtime
+            .sandboxes()
+            .values()
+            .map(|s| SandboxBrief { id: s.id.clone(), pod: s.pod.clone(), state: s.state })
+            .collect(),
+        containers: runtime
+            .containers()
+            .values()
+            .map(|c| ContainerBrief { id: c.id.clone(), sandbox: c.sandbox.clone(), state: c.state })
+            .collect(),
+    }
+}
+
+fn inspect(runtime: &Runtime, uid: &PodUid, known: Option<&KnownObjects>) -> PodInspection {
+    let mut sandboxes: Vec<&Sandbox> = match known {
+        None => runtime.sandboxes_of(uid).collect(),
+        Some(known) => known.sandboxes.iter().filter_map(|id| runtime.sandboxes().get(id)).collect(),
+    };
+    let mut containers: Vec<&Container> = match known {
+        None => runtime.containers_of(uid).collect(),
+        Some(known) => known.containers.iter().filter_map(|(id, _)| runtime.containers().get(id)).collect(),
+    };
+    sandboxes.sort_by_key(|s| Reverse((s.request.attempt, s.created, s.id.clone())));
+    containers.sort_by(|a, b| {
+        let newest_first = (b.request.attempt, b.created, &b.id).cmp(&(a.request.attempt, a.created, &a.id));
+        a.request.name.cmp(&b.request.name).then(newest_first)
+    });
+    let newest = sandboxes.first();
+    PodInspection {
+        namespace: newest.map(|s| s.request.namespace.clone()).unwrap_or_default(),
+        name: newest.map(|s| s.request.name.clone()).unwrap_or_default(),
+        sandboxes: sandboxes.into_iter().map(sandbox_status).collect(),
+        containers: containers.into_iter().map(|c| container_status(runtime, c)).collect(),
+    }
+}
+
+fn sandbox_status(sandbox: &Sandbox) -> SandboxStatus {
+    SandboxStatus {
+        id: sandbox.id.clone(),
+        attempt: sandbox.request.attempt,
+        state: sandbox.state,
+        created_at: sandbox.created,
+        host_network: sandbox.request.namespaces.network == NamespaceMode::Node,
+        ips: Some(sandbox.ip()).filter(|ip| !ip.is_empty()).into_iter().collect(),
+    }
+}
+
+fn container_status(runtime: &Runtime, container: &Container) -> ContainerStatus {
+    let annotation = |key: &str| container.request.annotations.get(key);
+    let log_directory = runtime.sandboxes().get(&container.sandbox).map(|s| s.request.log_directory.as_str());
+    ContainerStatus {
+        id: container.id.clone(),
+        sandbox: container.sandbox.clone(),
+        name: Arc::from(container.request.name.as_str()),
+        attempt: container.request.attempt,
+        restart_count: annotation("io.kubernetes.container.restartCount").and_then(|v| v.parse().ok()).unwrap_or(0),
+        hash: annotation("io.kubernetes.container.hash").and_then(|v| u32::from_str_radix(v, 16).ok()),
+        grace_seconds: annotation("io.kubernetes.pod.terminationGracePeriod").and_then(|v| v.parse().ok()),
+        state: container.state,
+        created_at: container.created,
+        started_at: container.started,
+        finished_at: container.finished,
+        exit_code: container.exit_code,
+        reason: if container.state == ContainerState::Exited { container.reason.clone() } else { String::new() },
+        message: String::new(),
+        image: container.request.user_image.clone(),
+        image_ref: container.request.image_ref.clone(),
+        user: None,
+        log_path: format!("{}/{}", log_directory.unwrap_or_default(), container.request.log_path),
+    }
+}
+
+fn sandbox_request(config: &SandboxConfig) -> SandboxRequest {
+    SandboxRequest {
+        name: config.name.clone(),
+        namespace: config.namespace.clone(),
+        uid: config.uid.clone(),
+        attempt: config.attempt,
+        log_directory: config.log_directory.clone(),
+        namespaces: config.security.namespaces,
+        labels: config.labels.clone(),
+    }
+}
+
+fn container_request(config: &ContainerConfig) -> ContainerRequest {
+    let plain = |words: &[components::ids::Sensitive]| words.iter().map(|w| w.0.clone()).collect();
+    ContainerRequest {
+        name: config.name.clone(),
+        attempt: config.attempt,
+        image_ref: config.image_ref.clone(),
+        user_image: config.user_specified_image.clone(),
+        command: plain(&config.command),
+        args: plain(&config.args),
+        annotations: config.annotations.clone(),
+        log_path: config.log_path.clone(),
+    }
+}

@@ -1,0 +1,91 @@
+//! How a simulated node is set up.
+
+use components::edge::cri::DnsConfig;
+use components::node::{Machine, NodeConfig};
+use components::planted::Bug;
+use engine::Engine;
+use std::time::Duration;
+
+/// Set-up of a simulated node.
+#[derive(Clone)]
+pub struct Options {
+    /// Node configuration.
+    pub config: NodeConfig,
+    /// Machine facts.
+    pub machine: Machine,
+    /// Seed of ids and chance.
+    pub seed: u64,
+    /// The runtime has an event stream.
+    pub events: bool,
+    /// Changes of the manifest directory are noticed at once.
+    pub watch: bool,
+    /// Keep a log of what happens.
+    pub log: bool,
+    /// Images that are here from the start.
+    pub images: Vec<String>,
+    /// A bug planted on purpose.
+    pub bug: Option<Bug>,
+    /// What the engine runs.
+    pub plugin: fn(&mut Engine),
+}
+
+impl Options {
+    /// A node with a manifest directory, the kubelet's defaults and these systems.
+    #[must_use]
+    pub fn new(seed: u64, plugin: fn(&mut Engine)) -> Self {
+        Self {
+            config: config(),
+            machine: machine(),
+            seed,
+            events: true,
+            watch: true,
+            log: false,
+            images: Vec::new(),
+            bug: None,
+            plugin,
+        }
+    }
+}
+
+fn config() -> NodeConfig {
+    NodeConfig {
+        node_name: "sim".into(),
+        root_dir: "/var/lib/kubelet".into(),
+        pod_logs_dir: "/var/log/pods".into(),
+        file_source: true,
+        url_source: None,
+        file_check: Duration::from_secs(20),
+        url_check: Duration::from_secs(20),
+        sync_frequency: Duration::from_secs(60),
+        max_restart_period: Duration::from_secs(300),
+        runtime_timeout: Duration::from_secs(120),
+        pull_qps: 5,
+        pull_burst: 10,
+        cgroups_per_qos: true,
+        cgroup_root: String::new(),
+        cgroup_driver_systemd: false,
+        cpu_cfs_quota: true,
+        cpu_cfs_period_us: 100_000,
+        pod_pids_limit: None,
+        single_process_oom_kill: false,
+        cluster_dns: Vec::new(),
+        cluster_domain: String::new(),
+        seccomp_default: false,
+        max_pods: 110,
+        end_orphans: true,
+    }
+}
+
+fn machine() -> Machine {
+    Machine {
+        hostname: "sim".into(),
+        node_ips: vec!["10.88.0.1".into()],
+        cpus: 4,
+        memory_bytes: 8 << 30,
+        hugepage_sizes: Vec::new(),
+        cgroup_v2: true,
+        resolver: Some(DnsConfig::default()),
+        etc_hosts: "127.0.0.1 localhost\n".into(),
+        boot_id: "00000000-0000-4000-8000-000000000000".into(),
+    }
+}

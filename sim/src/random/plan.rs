@@ -1,0 +1,164 @@
+//! The pods of a history: what their manifests say and what their containers do.
+
+use crate::rng::Rng;
+use components::edge::sources::Source;
+use serde_json::json;
+
+/// What a container's process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    /// Runs until it is told to stop.
+    Serves,
+    /// Runs until it is killed.
+    Deaf,
+    /// Ends well after so many seconds.
+    Succeeds(u64),
+    /// Ends badly after so many seconds.
+    Fails(u64),
+}
+
+impl Does {
+    fn command(self) -> Vec<String> {
+        match self {
+            Self::Serves => vec!["serve".into()],
+            Self::Deaf => vec!["sh".into(), "-c".into(), "trap '' TERM; sleep infinity".into()],
+            Self::Succeeds(seconds) => vec!["sleep".into(), seconds.to_string()],
+            Self::Fails(seconds) => vec!["sh".into(), "-c".into(), format!("sleep {seconds}; exit 1")],
+        }
+    }
+
+    /// True when it does not end by itself.
+    pub(super) const fn stays(self) -> bool {
+        matches!(self, Self::Serves | Self::Deaf)
+    }
+}
+
+/// A pod.
+#[derive(Debug, Clone)]
+pub(super) struct Pod {
+    pub(super) uid: String,
+    pub(super) policy: &'static str,
+    grace: u64,
+    label: u64,
+    pub(super) image: String,
+    init: Vec<Does>,
+    sidecar: bool,
+    pub(super) main: Vec<Does>,
+}
+
+impl Pod {
+    fn draw(rng: &mut Rng, uid: String) -> Self {
+        let policy = *rng.pick(&["Always", "Always", "OnFailure", "Never"]).unwrap_or(&"Always");
+        let draw = |rng: &mut Rng| match rng.below(10) {
+            0..=4 => Does::Serves,
+            5..=6 => Does::Deaf,
+            7 => Does::Succeeds(rng.below(6)),
+            8 => Does::Fails(rng.below(6)),
+            _ => Does::Succeeds(20),
+        };
+        let init = (0..rng.below(3)).map(|_| Does::Succeeds(rng.below(3))).collect();
+        let main = (0..=rng.below(2)).map(|_| draw(rng)).collect();
+        Self {
+            uid,
+            policy,
+            grace: 1 + rng.below(6),
+            label: 0,
+            image: "busybox:1".into(),
+            init: if rng.chance(300) { init } else { Vec::new() },
+            sidecar: rng.chance(150),
+            main,
+        }
+    }
+
+    pub(super) fn json(&self, name: &str) -> String {
+        let container = |name: String, does: Does| json!({"name": name, "image": self.image, "imagePullPolicy": "IfNotPresent", "command": does.command()});
+        let mut init: Vec<_> = Vec::new();
+        if self.sidecar {
+            let mut sidecar = container("s".into(), Does::Serves);
+            sidecar["restartPolicy"] = json!("Always");
+            init.push(sidecar);
+        }
+        init.extend(self.init.iter().enumerate().map(|(n, does)| container(format!("i{n}"), *does)));
+        let main: Vec<_> = self.main.iter().enumerate().map(|(n, does)| container(format!("c{n}"), *does)).collect();
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name, "namespace": "default", "uid": self.uid, "labels": {"round": self.label.to_string()},
+            },
+            "spec": {
+                "restartPolicy": self.policy,
+                "terminationGracePeriodSeconds": self.grace,
+                "initContainers": init,
+                "containers": main,
+                "volumes": [{"name": "e", "emptyDir": {}}],
+            },
+        })
+        .to_string()
+    }
+
+    /// True when it must end for good, whatever happens to it.
+    pub(super) fn finishes(&self) -> bool {
+        let ends = |does: &Does| matches!(does, Does::Succeeds(_)) || (self.policy == "Never" && !does.stays());
+        self.policy != "Always" && self.main.iter().all(ends)
+    }
+}
+
+/// A manifest file and the pods it held.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    pub(super) source: Source,
+    pub(super) name: String,
+    /// What the file holds; `None` when it is not there.
+    pub(super) pod: Option<Pod>,
+    /// The file cannot be read.
+    pub(super) spoiled: bool,
+    last: Option<Pod>,
+    generation: u64,
+}
+
+impl Slot {
+    pub(super) fn new(source: Source, name: &str) -> Self {
+        Self { source, name: name.to_owned(), pod: None, spoiled: false, last: None, generation: 0 }
+    }
+
+    pub(super) fn origin(&self) -> String {
+        format!("/etc/kubernetes/manifests/{}.yaml", self.name)
+    }
+
+    pub(super) fn renew(&mut self, rng: &mut Rng) {
+        self.generation += 1;
+        let uid = format!("{}-g{}", self.name, self.generation);
+        self.pod = Some(Pod::draw(rng, uid));
+    }
+
+    pub(super) fn bring_back(&mut self, rng: &mut Rng) {
+        if self.pod.is_none() {
+            self.pod = self.last.clone();
+        }
+        if self.pod.is_none() {
+            self.renew(rng);
+        }
+    }
+
+    pub(super) fn alter(&mut self, rng: &mut Rng) {
+        match &mut self.pod {
+            None => self.bring_back(rng),
+            Some(pod) if rng.chance(500) => {
+                pod.image = if pod.image == "busybox:1" { "busybox:2" } else { "busybox:1" }.into();
+            }
+            Some(pod) => pod.label += 1,
+        }
+    }
+
+    /// Empties the slot; false when it was empty.
+    pub(super) fn take(&mut self) -> bool {
+        match self.pod.take() {
+            Some(pod) => {
+                self.last = Some(pod);
+                true
+            }
+            None => false,
+        }
+    }
+}

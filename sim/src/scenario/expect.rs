@@ -1,0 +1,132 @@
+//! Compares a node with what a scenario expects of it. An error says what is seen instead.
+
+use super::{Afterwards, Now};
+use crate::node::{LogLine, Node};
+use components::snapshot::PodView;
+use components::status::{ConditionKind, ContainerReport, ReportedState};
+use components::time::Mono;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How far a start may lie from the second that is expected.
+const SLACK: Duration = Duration::from_millis(900);
+
+pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
+    match expect {
+        Now::Phase(pod, phase) => same(phase, view(node, pod)?.status.phase.as_str()),
+        Now::Stage(pod, stage) => same(stage, &format!("{:?}", view(node, pod)?.stage)),
+        Now::Gone(pod) => match view(node, pod) {
+            Err(_) => Ok(()),
+            Ok(view) => Err(format!("{pod} is still there, stage {:?}", view.stage)),
+        },
+        Now::Running(pod, container) => {
+            let running = node.running(&full(pod), Some(container)).len();
+            if running == 1 { Ok(()) } else { Err(format!("{running} instances run")) }
+        }
+        Now::Stopped(pod, container) => match node.running(&full(pod), Some(container)).as_slice() {
+            [] => Ok(()),
+            [id, ..] => Err(format!("{id} runs")),
+        },
+        Now::Restarts(pod, container, count) => {
+            same(&count.to_string(), &report(node, pod, container)?.restart_count.to_string())
+        }
+        Now::Reason(pod, container, reason) => same(reason, reason_of(&report(node, pod, container)?.state)),
+        Now::Exit(pod, container, code) => {
+            let report = report(node, pod, container)?;
+            let codes: Vec<i32> = [Some(&report.state), report.last.as_ref()]
+                .into_iter()
+                .flatten()
+                .filter_map(|s| match s {
+                    ReportedState::Terminated { exit_code, .. } => Some(*exit_code),
+                    _ => None,
+                })
+                .collect();
+            if codes.contains(code) { Ok(()) } else { Err(format!("exit codes are {codes:?}")) }
+        }
+        Now::Ready(pod, wanted) => {
+            let conditions = &view(node, pod)?.status.conditions;
+            let ready = conditions.iter().any(|c| c.kind == ConditionKind::Ready && c.status);
+            if ready == *wanted { Ok(()) } else { Err(format!("Ready is {ready}")) }
+        }
+        Now::Dirs(uid, wanted) => {
+            let directory = format!("{}/pods/{uid}", node.options.config.root_dir);
+            let found: Vec<&str> = node.host.below(&directory).collect();
+            if found.is_empty() == *wanted { Err(format!("directories are {found:?}")) } else { Ok(()) }
+        }
+        Now::Sandboxes(pod, count) => {
+            let of_pod = node.runtime.sandboxes().values();
+            let found = of_pod.filter(|s| node.pod_name(&s.request.namespace, &s.request.name) == full(pod)).count();
+            same(&count.to_string(), &found.to_string())
+        }
+    }
+}
+
+pub(super) fn check_afterwards(log: &[LogLine], expect: &Afterwards) -> Result<(), String> {
+    match expect {
+        Afterwards::Effect(effect, from, to) => {
+            let times = starts(log, effect);
+            let hit = times.iter().any(|at| (*from..=*to).contains(at));
+            if hit { Ok(()) } else { Err(format!("{effect} starts at {times:?}")) }
+        }
+        Afterwards::NoEffect(effect, from, to) => {
+            let times = starts(log, effect);
+            match times.iter().find(|at| (*from..*to).contains(at)) {
+                None => Ok(()),
+                Some(at) => Err(format!("{effect} starts at {at:?}")),
+            }
+        }
+        Afterwards::Count(effect, count) => same(&count.to_string(), &starts(log, effect).len().to_string()),
+        Afterwards::Times(effect, expected) => {
+            let times = starts(log, effect);
+            let fits = times.len() >= expected.len()
+                && times.iter().zip(expected).all(|(at, wanted)| at.abs_diff(*wanted) <= SLACK);
+            if fits { Ok(()) } else { Err(format!("{effect} starts at {times:?}")) }
+        }
+        Afterwards::Order(effects) => order(log, effects),
+    }
+}
+
+fn order(log: &[LogLine], effects: &[String]) -> Result<(), String> {
+    let mut rest = log;
+    for effect in effects {
+        let at = rest.iter().position(|l| is_start(l, effect));
+        let at = at.ok_or_else(|| format!("{effect} does not start after what stands before it"))?;
+        rest = &rest[at + 1..];
+    }
+    Ok(())
+}
+
+fn starts(log: &[LogLine], effect: &str) -> Vec<Duration> {
+    log.iter().filter(|l| is_start(l, effect)).map(|l| l.at.since(Mono(0))).collect()
+}
+
+/// `start NAME TARGET`, possibly followed by its fault.
+fn is_start(line: &LogLine, effect: &str) -> bool {
+    let rest = line.text.strip_prefix("start ").and_then(|t| t.strip_prefix(effect));
+    rest.is_some_and(|r| r.is_empty() || r.starts_with(' '))
+}
+
+fn view<'a>(node: &'a Node, pod: &str) -> Result<&'a Arc<PodView>, String> {
+    node.view(&full(pod)).ok_or_else(|| format!("{pod} is not published"))
+}
+
+fn report<'a>(node: &'a Node, pod: &str, container: &str) -> Result<&'a ContainerReport, String> {
+    let status = &view(node, pod)?.status;
+    let mut all = status.init_containers.iter().chain(&status.containers);
+    all.find(|c| &*c.name == container).ok_or_else(|| format!("the status of {pod} has no container {container}"))
+}
+
+fn reason_of(state: &ReportedState) -> &str {
+    match state {
+        ReportedState::Waiting { reason, .. } | ReportedState::Terminated { reason, .. } => reason,
+        ReportedState::Running { .. } => "running",
+    }
+}
+
+fn full(pod: &str) -> String {
+    format!("default/{pod}")
+}
+
+fn same(expected: &str, seen: &str) -> Result<(), String> {
+    if expected == seen { Ok(()) } else { Err(format!("it is {seen}")) }
+}

@@ -1,0 +1,122 @@
+//! Plays a scenario on a node in virtual time. A failure shows the expectation, what was seen and what happened.
+
+use super::expect::{check_afterwards, check_now};
+use super::parse::duration;
+use super::{Scenario, What};
+use crate::node::faults::Faults;
+use crate::node::{LogLine, Node, Options};
+use components::time::Mono;
+use engine::Engine;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Log lines that a failure shows.
+const SHOWN: usize = 60;
+/// Where the simulated manifest files lie.
+const DIRECTORY: &str = "/etc/kubernetes/manifests";
+
+/// Plays the scenario in `text` with these systems.
+///
+/// # Errors
+/// Everything that was not as expected, with the log.
+pub fn run(text: &str, plugin: fn(&mut Engine)) -> Result<Node, String> {
+    let scenario = super::parse(text)?;
+    let mut node = make(&scenario, plugin)?;
+    let mut problems = Vec::new();
+    for step in &scenario.steps {
+        node.run_until(instant(step.at));
+        let result = match &step.what {
+            What::Expect(expect) => check_now(&node, expect),
+            action => act(&mut node, &scenario, action),
+        };
+        if let Err(seen) = result {
+            problems.push((step.line, step.at, seen));
+        }
+    }
+    node.run_until(instant(scenario.end));
+    for (line, expect) in &scenario.afterwards {
+        if let Err(seen) = check_afterwards(&node.log, expect) {
+            problems.push((*line, scenario.end, seen));
+        }
+    }
+    for violation in &node.checks.violations {
+        problems.push((0, violation.at.since(Mono(0)), format!("invariant violated: {}", violation.text)));
+    }
+    if problems.is_empty() { Ok(node) } else { Err(report(text, &problems, &node.log)) }
+}
+
+fn make(scenario: &Scenario, plugin: fn(&mut Engine)) -> Result<Node, String> {
+    let mut options = Options::new(1, plugin);
+    options.log = true;
+    options.images.clone_from(&scenario.images);
+    for (name, value) in &scenario.options {
+        match (name.as_str(), value.as_str()) {
+            ("events", "off") => options.events = false,
+            ("watch", "off") => options.watch = false,
+            ("url", "on") => options.config.url_source = Some("http://manifests.example/pods".into()),
+            ("files", "off") => options.config.file_source = false,
+            ("end-orphans", "off") => options.config.end_orphans = false,
+            ("file-check", time) => options.config.file_check = duration(time)?,
+            ("url-check", time) => options.config.url_check = duration(time)?,
+            ("max-restart", time) => options.config.max_restart_period = duration(time)?,
+            ("sync", time) => options.config.sync_frequency = duration(time)?,
+            ("timeout", time) => options.config.runtime_timeout = duration(time)?,
+            _ => return Err(format!("unknown option {name} {value}")),
+        }
+    }
+    Ok(Node::new(options, Faults::none(1)))
+}
+
+fn act(node: &mut Node, scenario: &Scenario, action: &What) -> Result<(), String> {
+    match action {
+        What::Put(source, name, origin) => {
+            let json = scenario.manifests.get(name).ok_or_else(|| format!("there is no manifest {name}"))?;
+            node.put(*source, &path(origin), json);
+        }
+        What::Remove(source, origin) => node.remove(*source, &path(origin)),
+        What::Spoil(source, origin, problem) => node.spoil(*source, &path(origin), problem),
+        What::Kill(pod, container, code) => {
+            if !node.kill(&format!("default/{pod}"), container.as_deref(), *code) {
+                return Err(format!("nothing runs in {pod}"));
+            }
+        }
+        What::Lose(pod) => {
+            if !node.lose_sandbox(&format!("default/{pod}")) {
+                return Err(format!("no sandbox of {pod} is ready"));
+            }
+        }
+        What::RestartRuntime(pause) => node.restart_runtime(*pause),
+        What::CloseEvents => node.close_events(),
+        What::Crash(pause) => node.crash(*pause),
+        What::Reboot(pause) => node.reboot(*pause),
+        What::StepClock(seconds) => node.step_wall(seconds.saturating_mul(1_000_000_000)),
+        What::Drain(grace) => node.drain(*grace),
+        What::Network(ready) => node.runtime.network_ready = *ready,
+        What::Fault(planned) => node.faults.planned.push(planned.clone()),
+        What::Expect(_) => {}
+    }
+    Ok(())
+}
+
+fn path(origin: &str) -> String {
+    format!("{DIRECTORY}/{origin}")
+}
+
+fn instant(at: Duration) -> Mono {
+    Mono(0).after(at)
+}
+
+fn report(text: &str, problems: &[(usize, Duration, String)], log: &[LogLine]) -> String {
+    let mut out = String::new();
+    for (line, at, seen) in problems {
+        let source = line.checked_sub(1).and_then(|n| text.lines().nth(n)).unwrap_or("");
+        let _ = writeln!(out, "line {line}, at {at:?}: {source}\n    but {seen}");
+    }
+    let first = problems.iter().map(|p| p.1).min().unwrap_or_default();
+    let until = log.iter().position(|l| l.at.since(Mono(0)) > first + Duration::from_secs(1)).unwrap_or(log.len());
+    let _ = writeln!(out, "what happened until then:");
+    for line in &log[until.saturating_sub(SHOWN)..until] {
+        let _ = writeln!(out, "  {:>12.3} s  {}", line.at.since(Mono(0)).as_secs_f64(), line.text);
+    }
+    out
+}

@@ -1,0 +1,79 @@
+//! Every scenario file is one test: pods, faults and virtual time in, effects, status and order out.
+
+use std::path::{Path, PathBuf};
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")
+}
+
+#[track_caller]
+fn check(name: &str) {
+    let text = std::fs::read_to_string(directory().join(format!("{name}.scn"))).unwrap();
+    if let Err(report) = sim::scenario::run(&text, systems::plugin) {
+        panic!("scenario {name}\n{report}");
+    }
+}
+
+macro_rules! scenarios {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })*
+
+        #[test]
+        fn every_file_is_played() {
+            let mut files: Vec<String> = std::fs::read_dir(directory())
+                .unwrap()
+                .map(|e| e.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+                .collect();
+            files.sort();
+            assert_eq!(files, [$(stringify!($name)),*]);
+        }
+    };
+}
+
+scenarios! {
+    clock_steps
+    commit_fails
+    container_half_made
+    crash_at_commit
+    crash_loop
+    crash_loop_cap
+    crash_loop_reset
+    crash_while_ending
+    drain
+    events_closed
+    events_lost
+    host_path_missing
+    image_missing
+    image_never
+    image_pull_recovers
+    init_fails
+    init_fails_never
+    init_order
+    lost_stop
+    many_at_once
+    network_not_ready
+    never_fails
+    never_succeeds
+    orphans_wait
+    reboot
+    removal
+    removal_before_start
+    removal_polite
+    restart_on_failure
+    restart_untouched
+    runtime_restart
+    same_name
+    same_uid_again
+    same_uid_changed
+    sandbox_answer_lost
+    sandbox_lost
+    sidecar
+    source_emptied
+    source_fails
+    start_done_but_failed
+    start_fails
+    starts
+}
