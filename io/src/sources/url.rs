@@ -242,12 +242,14 @@ mod tests {
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
+            // An answer before the question would be a broken connection.
+            let _ = stream.read(&mut [0; 4096]).await;
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await;
             let block = vec![b'x'; 1 << 20];
             while stream.write_all(&block).await.is_ok() {}
         });
         let failure = Fetcher::new(&UrlSource { url, headers: BTreeMap::new() }).unwrap().fetch().await.unwrap_err();
-        assert_eq!(failure.class, FailureClass::Exhausted);
+        assert_eq!(failure.class, FailureClass::Exhausted, "{failure:?}");
         server.await.unwrap();
     }
 

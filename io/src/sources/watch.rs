@@ -87,7 +87,9 @@ impl Watch {
             | AddWatchFlags::IN_MOVE_SELF
             | AddWatchFlags::IN_ONLYDIR;
         inotify.add_watch(&folder, what)?;
-        Ok(Self { queue: AsyncFd::new(Queue(inotify))?, folder, name, over: false })
+        #[expect(deprecated, reason = "its replacement is unsafe; `Queue` owns its descriptor and never replaces it")]
+        let queue = AsyncFd::new(Queue(inotify))?;
+        Ok(Self { queue, folder, name, over: false })
     }
 
     /// Waits for a change that counts. False when the watch is over, after one last true.
