@@ -54,6 +54,8 @@ pub struct CriPort {
     /// The list before, whose ids the next one shares.
     before: Mutex<Arc<RuntimeList>>,
     events: Watch,
+    endpoint: String,
+    image_endpoint: String,
 }
 
 impl CriPort {
@@ -70,6 +72,8 @@ impl CriPort {
         Ok(Self {
             events: Watch::new(runtime.apart(), ingress),
             images: Client::new(image_endpoint)?,
+            image_endpoint: image_endpoint.to_owned(),
+            endpoint: options.runtime_endpoint.clone(),
             before: Mutex::default(),
             runtime,
         })
@@ -216,10 +220,30 @@ impl CriPort {
 
 impl Port<CriEffect> for CriPort {
     async fn run(&self, effect: CriEffect) -> Outcome {
+        let images = matches!(effect, CriEffect::FindImage { .. } | CriEffect::PullImage { .. });
         match self.answer(effect).await {
             Ok(answer) => Outcome::Done(answer),
-            Err(error) => error.into(),
+            Err(error) => {
+                // Nobody there: say where was looked.
+                let unreachable = error.is_local();
+                let outcome = Outcome::from(error);
+                if unreachable {
+                    named(outcome, if images { &self.image_endpoint } else { &self.endpoint })
+                } else {
+                    outcome
+                }
+            }
         }
+    }
+}
+
+fn named(outcome: Outcome, endpoint: &str) -> Outcome {
+    match outcome {
+        Outcome::Failed(mut failure) => {
+            failure.message = format!("container runtime at {endpoint}: {}", failure.message);
+            Outcome::Failed(failure)
+        }
+        other => other,
     }
 }
 

@@ -37,6 +37,11 @@ impl CallError {
         }
     }
 
+    /// True when the transport said it, not the runtime.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self, Self::Refused(status) if local_cause(status).is_some())
+    }
+
     /// Text for people. What the runtime said is given as its Go clients print it, since events quote that.
     pub(super) fn message(&self) -> String {
         match self {
