@@ -9,7 +9,6 @@ mod racer;
 mod report;
 mod runtime;
 mod site;
-mod tunables;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
+use tests::tunables::Tunables;
 
 use super::racer::{Contender, Racer};
 use super::runtime::{Counts, Runtime};
 use super::site::Site;
-use super::tunables::Tunables;
 
 /// Longest wait until all containers run: the reference takes about 35 s for 500 on a quiet machine.
 const FILL_DEADLINE: Duration = Duration::from_secs(600);
