@@ -18,6 +18,10 @@ struct GoTools {
     module: &'static str,
     version: &'static str,
     packages: &'static [&'static str],
+    /// Modules that it names only by folders beside its own, with the version they are published as.
+    beside: (&'static [&'static str], &'static str),
+    /// What the linker sets.
+    settings: &'static str,
 }
 
 const CONTAINERD: GoTools = GoTools {
@@ -25,10 +29,66 @@ const CONTAINERD: GoTools = GoTools {
     module: "github.com/containerd/containerd/v2",
     version: "v2.4.2",
     packages: &["cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"],
+    beside: (&[], ""),
+    settings: "",
 };
 
-const CRICTL: GoTools =
-    GoTools { name: "crictl", module: "sigs.k8s.io/cri-tools", version: "v1.37.0", packages: &["cmd/crictl"] };
+const CRICTL: GoTools = GoTools {
+    name: "crictl",
+    module: "sigs.k8s.io/cri-tools",
+    version: "v1.37.0",
+    packages: &["cmd/crictl"],
+    beside: (&[], ""),
+    settings: "",
+};
+
+/// The reference kubelet.
+const KUBELET: GoTools = GoTools {
+    name: "kubelet",
+    module: "k8s.io/kubernetes",
+    version: "v1.37.2",
+    packages: &["cmd/kubelet"],
+    beside: (&STAGING, "v0.37.2"),
+    settings: "-X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/component-base/version.gitMajor=1 \
+               -X k8s.io/component-base/version.gitMinor=37",
+};
+
+/// Modules that are developed inside of `k8s.io/kubernetes` and published beside it.
+const STAGING: [&str; 33] = [
+    "api",
+    "apiextensions-apiserver",
+    "apimachinery",
+    "apiserver",
+    "cli-runtime",
+    "client-go",
+    "cloud-provider",
+    "cluster-bootstrap",
+    "code-generator",
+    "component-base",
+    "component-helpers",
+    "controller-manager",
+    "cri-api",
+    "cri-client",
+    "cri-streaming",
+    "csi-translation-lib",
+    "dynamic-resource-allocation",
+    "endpointslice",
+    "externaljwt",
+    "kms",
+    "kube-aggregator",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+    "metrics",
+    "mount-utils",
+    "pod-security-admission",
+    "sample-apiserver",
+    "sample-cli-plugin",
+    "sample-controller",
+    "streaming",
+];
 
 /// The published CRI definitions that ours are compared with.
 const CRI_API: &str = "k8s.io/cri-api@v0.37.2";
@@ -68,6 +128,12 @@ pub fn crictl() -> Result<PathBuf> {
     Ok(CRICTL.dir()?.join("bin/crictl"))
 }
 
+/// The reference kubelet, built when it is not in the cache: about ten minutes of two cores.
+pub fn kubelet() -> Result<PathBuf> {
+    KUBELET.ensure()?;
+    Ok(KUBELET.dir()?.join("bin/kubelet"))
+}
+
 /// Where tools are kept: outside the repository, so that a fresh clone need not build them again.
 fn cache() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()) {
@@ -96,7 +162,7 @@ impl GoTools {
         }
         self.write_module(&dir)?;
         let mut build = go(&dir);
-        build.args(["build", "-trimpath", "-ldflags=-s -w", "-o", "bin/"]);
+        build.args(["build", "-trimpath", &format!("-ldflags=-s -w {}", self.settings), "-o", "bin/"]);
         build.args(self.packages.iter().map(|package| format!("{}/{package}", self.module)));
         build_step(&mut build).with_context(|| format!("cannot build {} {}", self.name, self.version))
     }
@@ -106,9 +172,12 @@ impl GoTools {
         let imports: String =
             self.packages.iter().map(|package| format!("import _ \"{}/{package}\"\n", self.module)).collect();
         fs::write(dir.join("tools.go"), format!("//go:build tools\n\npackage tools\n\n{imports}"))?;
+        let (modules, version) = self.beside;
+        let beside: String =
+            modules.iter().map(|module| format!("replace k8s.io/{module} => k8s.io/{module} {version}\n")).collect();
         fs::write(
             dir.join("go.mod"),
-            format!("module tools\n\ngo 1.26.0\n\nrequire {} {}\n", self.module, self.version),
+            format!("module tools\n\ngo 1.26.0\n\nrequire {} {}\n\n{beside}", self.module, self.version),
         )?;
         build_step(go(dir).args(["mod", "tidy"]))
             .with_context(|| format!("cannot resolve {} {}", self.name, self.version))

@@ -18,7 +18,7 @@ pub(crate) fn command() -> Command {
         .subcommand(serve_command())
         .subcommand(
             Command::new("ctl")
-                .about("Sends a command (list, kill, lose, fail, hang, down, drop-events, network, clear) to a served runtime")
+                .about("Sends a command (list, count, kill, lose, fail, hang, down, drop-events, network, clear) to a served runtime")
                 .arg(Arg::new("socket").required(true).value_name("SOCKET").help("Socket the runtime is served at"))
                 .arg(
                     Arg::new("words")

@@ -6,6 +6,7 @@ mod checks;
 mod codegen;
 mod install;
 mod lab;
+mod race;
 mod run;
 mod rungs;
 mod step;
@@ -23,6 +24,8 @@ usage: cargo xtask TASK
   tidy                                    structure of the repository: layers, heads, sizes, words, licences
   codegen [--check]                       generate the CRI types from `proto/cri`, or compare them
   lab [containerd2|containerd1]           a private containerd with images, until Ctrl-C
+  race [--kubelet PATH] [--ticklet PATH] [--pods 500] [--runs 1] [--steady 60] [--only NAME] [--json FILE] [--keep]
+                                          ticklet against the reference kubelet on the simulated runtime
   tools                                   build the test tools (containerd 2.x, crictl) into the user's cache
 ";
 
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::task(),
         "codegen" => codegen::run(rest.iter().any(|arg| arg == "--check")),
         "lab" => lab::task(rest),
+        "race" => race::task(rest),
         "tools" => install::tools(),
         "up" => up::task(rest),
         "help" | "--help" | "-h" => {

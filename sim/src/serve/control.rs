@@ -3,6 +3,7 @@
 //! | command | effect |
 //! |---|---|
 //! | `list` | pods with their containers and states |
+//! | `count` | how many containers run, and how often each call was made since the start |
 //! | `kill NAMESPACE/POD[/CONTAINER] [CODE]` | its containers end with CODE (137) |
 //! | `lose NAMESPACE/POD` | its sandbox dies |
 //! | `fail CALL COUNT MESSAGE…` | the next COUNT calls of that name are refused |
@@ -70,6 +71,7 @@ async fn answer(shared: &Shared, stream: UnixStream) -> io::Result<()> {
 fn obey(shared: &Shared, words: &[&str]) -> Result<String, String> {
     match words {
         ["list"] => Ok(list(shared)),
+        ["count"] => Ok(count(shared)),
         ["kill", target] => kill(shared, target, 137),
         ["kill", target, code] => kill(shared, target, number(code)?),
         ["lose", target] => lose(shared, target),
@@ -115,6 +117,16 @@ fn list(shared: &Shared) -> String {
                 let _ = writeln!(text, "  {} {} {word}", c.request.name, c.request.attempt);
             }
         }
+    }
+    text
+}
+
+fn count(shared: &Shared) -> String {
+    let state = shared.lock();
+    let running = state.runtime.containers().values().filter(|c| c.state == ContainerState::Running).count();
+    let mut text = format!("running {running}\n");
+    for (call, count) in &state.calls {
+        let _ = writeln!(text, "{call} {count}");
     }
     text
 }

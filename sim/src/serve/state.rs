@@ -43,6 +43,8 @@ pub(crate) struct State {
     pub(crate) containers: FxHashMap<ContainerId, Arc<cri::ContainerConfig>>,
     /// Faults by call name.
     pub(crate) faults: BTreeMap<String, Fault>,
+    /// Calls by name since the start, refused ones too.
+    pub(crate) calls: BTreeMap<String, u64>,
     /// Every call is refused until then.
     pub(crate) down_until: Option<Mono>,
     subscribers: Vec<Subscriber>,
@@ -74,6 +76,7 @@ impl Shared {
                 sandboxes: FxHashMap::default(),
                 containers: FxHashMap::default(),
                 faults: BTreeMap::new(),
+                calls: BTreeMap::new(),
                 down_until: None,
                 subscribers: Vec::new(),
             }),
@@ -129,7 +132,11 @@ impl Shared {
         if !self.options.latency.is_zero() {
             tokio::time::sleep(self.options.latency).await;
         }
-        let verdict = self.lock().fault(call, self.now().mono);
+        let verdict = {
+            let mut state = self.lock();
+            state.count(call);
+            state.fault(call, self.now().mono)
+        };
         match verdict {
             None => Ok(()),
             Some(Some(status)) => Err(status),
@@ -151,6 +158,15 @@ impl Shared {
 }
 
 impl State {
+    fn count(&mut self, call: &str) {
+        match self.calls.get_mut(call) {
+            Some(count) => *count += 1,
+            None => {
+                self.calls.insert(call.to_owned(), 1);
+            }
+        }
+    }
+
     /// `None`: no fault. `Some(None)`: hangs.
     fn fault(&mut self, call: &str, now: Mono) -> Option<Option<Status>> {
         if self.down_until.is_some_and(|until| now < until) {

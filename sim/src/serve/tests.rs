@@ -178,6 +178,8 @@ async fn faults_come_on_demand() {
     assert_eq!(served.ctl("kill default/web/c 9").await.unwrap(), "killed 1\n");
     assert_eq!(served.status(&id).await.exit_code, 9);
     assert!(served.ctl("list").await.unwrap().contains("c 0 exited(9)"));
+    let counts = served.ctl("count").await.unwrap();
+    assert!(counts.starts_with("running 0\n") && counts.contains("\nContainerStatus 1\n"), "{counts}");
     assert!(served.ctl("kill default/web").await.unwrap_err().to_string().contains("nothing runs"));
     served.ctl("fail Version 1 no luck").await.unwrap();
     let ask = cri::VersionRequest::default();

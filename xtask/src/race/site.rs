@@ -1,0 +1,168 @@
+//! The folder of one run: manifests, configuration, and every path either kubelet writes to.
+
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+/// The image of every pod; the simulated runtime has it from the start.
+pub(super) const IMAGE: &str = "docker.io/library/busybox:1.36";
+/// The node's name in every run.
+pub(super) const NODE: &str = "race";
+
+/// A folder; removed when dropped unless it is to be kept.
+pub(super) struct Site {
+    dir: PathBuf,
+    keep: bool,
+    /// The kubelet's main port.
+    pub(super) port: u16,
+    healthz_port: u16,
+}
+
+impl Site {
+    /// Makes the folder with everything a run needs.
+    pub(super) fn new(name: &str, pods: usize, keep: bool) -> Result<Self> {
+        // Memory where there is some: a disk under load would add its own noise to both.
+        let memory = Path::new("/dev/shm");
+        let base = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+        let dir = base.join(format!("ticklet-race-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let [port, healthz_port] = free_ports()?;
+        let site = Self { dir, keep, port, healthz_port };
+        for folder in ["manifests", "root", "logs", "plugins"] {
+            fs::create_dir(site.dir.join(folder))?;
+        }
+        for index in 0..pods {
+            let path = site.dir.join(format!("manifests/race-{index:05}.json"));
+            fs::write(&path, manifest(index)).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        fs::write(site.config(), site.configuration(pods))?;
+        Ok(site)
+    }
+
+    /// The folder itself.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The runtime's socket.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.dir.join("cri.sock")
+    }
+
+    /// The configuration file.
+    pub(super) fn config(&self) -> PathBuf {
+        self.dir.join("config.yaml")
+    }
+
+    /// The root folder.
+    pub(super) fn root(&self) -> PathBuf {
+        self.dir.join("root")
+    }
+
+    /// The same for both: the pods' cgroups are left out, since simulated containers have no processes, and nothing
+    /// on this machine is evicted or firewalled.
+    fn configuration(&self, pods: usize) -> String {
+        let dir = self.dir.display();
+        let document = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "staticPodPath": format!("{dir}/manifests"),
+            "podLogsDir": format!("{dir}/logs"),
+            "volumePluginDir": format!("{dir}/plugins"),
+            "containerRuntimeEndpoint": format!("unix://{dir}/cri.sock"),
+            "cgroupDriver": "cgroupfs",
+            "cgroupsPerQOS": false,
+            "enforceNodeAllocatable": [],
+            "failCgroupV1": false,
+            "failSwapOn": false,
+            "makeIPTablesUtilChains": false,
+            "oomScoreAdj": 0,
+            "maxPods": pods + 100,
+            "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%",
+                             "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%"},
+            "address": "127.0.0.1",
+            "port": self.port,
+            "healthzBindAddress": "127.0.0.1",
+            "healthzPort": self.healthz_port,
+            "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+            "authorization": {"mode": "AlwaysAllow"},
+        });
+        document.to_string()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if self.keep {
+            println!("kept {}", self.dir.display());
+        } else if let Err(error) = fs::remove_dir_all(&self.dir) {
+            eprintln!("cannot remove {}: {error}", self.dir.display());
+        }
+    }
+}
+
+/// A command for a program that dies with this process, whatever ends it.
+pub(super) fn tied(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// One container with a fixed uid, so that both kubelets name and hash it alike on every start.
+fn manifest(index: usize) -> String {
+    let document = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": format!("race-{index:05}"),
+            "namespace": "default",
+            "uid": format!("00000000-0000-4000-8000-{index:012}"),
+            "labels": {"app": format!("race-{}", index % 50), "tier": "backend"},
+        },
+        "spec": {
+            "containers": [{
+                "name": "main",
+                "image": IMAGE,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["/bin/sleep", "1000000"],
+                "env": [{"name": "NUMBER", "value": index.to_string()}],
+            }],
+        },
+    });
+    document.to_string()
+}
+
+/// Two ports that nobody listens on at the moment.
+fn free_ports() -> Result<[u16; 2]> {
+    let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
+    Ok([listeners[0].local_addr()?.port(), listeners[1].local_addr()?.port()])
+}
+
+/// The address by which this machine would reach others; nothing is sent. `None` without a route.
+pub(super) fn own_address() -> Option<String> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // A documentation address: only the route to it is looked up.
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then(|| address.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_is_whole_and_leaves_nothing() {
+        let site = Site::new("test", 3, false).unwrap();
+        let dir = site.dir().to_path_buf();
+        assert_eq!(fs::read_dir(dir.join("manifests")).unwrap().count(), 3);
+        let config: serde_json::Value = serde_json::from_str(&fs::read_to_string(site.config()).unwrap()).unwrap();
+        assert_eq!(config["maxPods"], 103);
+        drop(site);
+        assert!(!dir.exists());
+    }
+}
