@@ -5,6 +5,7 @@
 pub mod node;
 
 use crate::driver::{Driver, DriverStats, Observer, Records, Stopped, Works};
+use crate::recorder::{Recorder, TraceStats};
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use components::edge::Ingress;
@@ -18,7 +19,7 @@ use io::dispatch::{Dispatcher, Limits, Ports};
 use io::host::{Host, HostConfig};
 use io::sources::{SourcesOptions, SourcesPort};
 use io::store::Store;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -43,8 +44,8 @@ pub struct Plan {
     pub sources: SourcesOptions,
     /// How much runs at a time.
     pub limits: Limits,
-    /// Where ticks are recorded.
-    pub observer: Option<Box<dyn Observer>>,
+    /// How much of what happens is kept below the root directory, in `traces`; `None` records nothing.
+    pub traces: Option<trace::Limits>,
 }
 
 /// The dispatcher of a real node.
@@ -58,6 +59,8 @@ pub struct Running {
     pub ingress: mpsc::Sender<Ingress>,
     /// Numbers of the driver.
     pub stats: Arc<DriverStats>,
+    /// Numbers of the recording; `None` without one.
+    pub trace_stats: Option<Arc<TraceStats>>,
     /// The dispatcher, for its numbers.
     pub dispatcher: NodeDispatcher,
     /// Stops the driver.
@@ -71,7 +74,7 @@ pub struct Running {
 ///
 /// # Errors
 /// One line that names the file and what to do.
-pub fn open_store(root: &std::path::Path) -> anyhow::Result<(Store, Vec<Record>)> {
+pub fn open_store(root: &Path) -> anyhow::Result<(Store, Vec<Record>)> {
     Store::open(root).with_context(|| format!("failed to open the journal below {}", root.display()))
 }
 
@@ -95,14 +98,18 @@ pub fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::Result<R
     let snapshots = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
     let stats = Arc::new(DriverStats::default());
     let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+    let boot = Boot { config: plan.config, machine: plan.machine, records: records.clone(), seed: 0, tickets: 0 };
+    let clock = Clock::default();
+    let recorder = plan.traces.and_then(|limits| recorder(&plan.root, &boot, &clock, limits));
+    let trace_stats = recorder.as_ref().map(Recorder::stats);
     let driver = Driver {
-        boot: Boot { config: plan.config, machine: plan.machine, records: records.clone(), seed: 0, tickets: 0 },
+        boot,
         plugin: systems::plugin,
         ingress: receiver,
         works: Box::new(Dispatch { dispatcher: dispatcher.clone(), runtime: tokio::runtime::Handle::current() }),
         records: Box::new(Journal { store: Mutex::new(store), all: records }),
-        observer: plan.observer,
-        clock: Clock::default(),
+        observer: recorder.map(|recorder| -> Box<dyn Observer> { Box::new(recorder) }),
+        clock,
         snapshots: Arc::clone(&snapshots),
         stats: Arc::clone(&stats),
         stop: stop.clone(),
@@ -116,7 +123,20 @@ pub fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::Result<R
             why
         })
         .context("failed to start the driver's thread")?;
-    Ok(Running { snapshots, ingress, stats, dispatcher, stop, ended, thread })
+    Ok(Running { snapshots, ingress, stats, trace_stats, dispatcher, stop, ended, thread })
+}
+
+/// Starts the recording. A node that cannot record runs all the same.
+fn recorder(root: &Path, boot: &Boot, clock: &Clock, limits: trace::Limits) -> Option<Recorder> {
+    let dir = root.join("traces");
+    match Recorder::start(&dir, boot.clone(), clock.now(), limits) {
+        Ok(recorder) => Some(recorder),
+        Err(error) => {
+            let dir = dir.display();
+            tracing::warn!(%dir, %error, "Nothing is recorded: the directory of traces cannot be used");
+            None
+        }
+    }
 }
 
 impl Running {

@@ -5,8 +5,10 @@ mod driver;
 mod flags;
 mod load;
 mod logs;
+mod recorder;
 mod run;
 mod sim_cli;
+mod trace_cli;
 mod up;
 
 use clap::Command;
@@ -26,6 +28,7 @@ fn subcommand(args: &[String]) -> ExitCode {
         .subcommand_required(true)
         .subcommand(up::command())
         .subcommand(sim_cli::command())
+        .subcommands(trace_cli::commands())
         .subcommand(Command::new("version").about("Print ticklet's own version and the kubelet's it stands in for"));
     let matches = match command.try_get_matches_from(std::iter::once("ticklet".to_owned()).chain(args.iter().cloned())) {
         Ok(matches) => matches,
@@ -42,6 +45,8 @@ fn subcommand(args: &[String]) -> ExitCode {
             ExitCode::FAILURE
         }),
         Some(("sim", args)) => sim_cli::run(args),
+        Some(("replay", args)) => trace_cli::run_replay(args),
+        Some(("trace", args)) => trace_cli::run_trace(args),
         Some(("version", _)) => {
             println!("ticklet {} for Kubernetes {}", env!("CARGO_PKG_VERSION"), flags::KUBERNETES_VERSION);
             ExitCode::SUCCESS

@@ -110,7 +110,7 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> Plan {
         },
         sources: SourcesOptions { paths: path.into_iter().collect(), url },
         limits: Limits { pulls, ..Limits::default() },
-        observer: None,
+        traces: Some(trace::Limits::default()),
     }
 }
 

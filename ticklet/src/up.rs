@@ -117,7 +117,7 @@ async fn foreground(args: &ArgMatches, root: &Path, paths: Vec<PathBuf>) -> anyh
         cri: CriOptions { runtime_endpoint: text("runtime-endpoint"), image_endpoint: String::new() },
         sources: SourcesOptions { paths, url: None },
         limits: Limits { pulls: 4, ..Limits::default() },
-        observer: None,
+        traces: Some(trace::Limits::default()),
     };
     let node = compose::start(plan, store, records)?;
     let json = text("output") == "json";
