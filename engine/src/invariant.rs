@@ -10,7 +10,8 @@ pub struct InvariantCount(pub u64);
 pub fn report_broken(count: &mut InvariantCount, message: std::fmt::Arguments<'_>) {
     count.0 += 1;
     tracing::error!("invariant broken: {message}");
-    assert!(!cfg!(feature = "strict"), "invariant broken: {message}");
+    #[cfg(feature = "strict")]
+    panic!("invariant broken: {message}");
 }
 
 /// Checks what must always hold: `invariant!(count, condition, "message", args…)`, with `count` a

@@ -8,7 +8,7 @@ fn directory() -> PathBuf {
 
 #[track_caller]
 fn check(name: &str) {
-    let text = std::fs::read_to_string(directory().join(format!("{name}.scn"))).unwrap();
+    let text = std::fs::read_to_string(directory().join(format!("{name}.scn"))).expect("the scenario file can be read");
     if let Err(report) = sim::scenario::run(&text, systems::plugin) {
         panic!("scenario {name}\n{report}");
     }

@@ -2,7 +2,7 @@
 //!
 //! Opens the store, makes the ports and the dispatcher, starts the driver's thread. Decides nothing.
 
-pub mod node;
+pub(crate) mod node;
 
 use crate::driver::{Driver, DriverStats, Observer, Records, Stopped, Works};
 use crate::recorder::{Recorder, TraceStats};
@@ -31,44 +31,44 @@ const INGRESS_BOUND: usize = 65_536;
 const STOP_GRACE: Duration = Duration::from_millis(200);
 
 /// What a node is made of.
-pub struct Plan {
+pub(crate) struct Plan {
     /// The core's configuration.
-    pub config: NodeConfig,
+    pub(crate) config: NodeConfig,
     /// Facts of this machine.
-    pub machine: Machine,
+    pub(crate) machine: Machine,
     /// The root directory.
-    pub root: PathBuf,
+    pub(crate) root: PathBuf,
     /// Where the runtime is.
-    pub cri: CriOptions,
+    pub(crate) cri: CriOptions,
     /// Where pods come from.
-    pub sources: SourcesOptions,
+    pub(crate) sources: SourcesOptions,
     /// How much runs at a time.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// Record ticks below `ROOT/traces`.
-    pub record: bool,
+    pub(crate) record: bool,
 }
 
 /// The dispatcher of a real node.
-pub type NodeDispatcher = Dispatcher<CriPort, Host, SourcesPort>;
+pub(crate) type NodeDispatcher = Dispatcher<CriPort, Host, SourcesPort>;
 
 /// A node that runs.
-pub struct Running {
+pub(crate) struct Running {
     /// What the node looks like.
-    pub snapshots: Arc<ArcSwap<Snapshot>>,
+    pub(crate) snapshots: Arc<ArcSwap<Snapshot>>,
     /// Facts for the core.
-    pub ingress: mpsc::Sender<Ingress>,
+    pub(crate) ingress: mpsc::Sender<Ingress>,
     /// Numbers of the driver.
-    pub stats: Arc<DriverStats>,
+    pub(crate) stats: Arc<DriverStats>,
     /// The dispatcher, for its numbers.
-    pub dispatcher: NodeDispatcher,
+    pub(crate) dispatcher: NodeDispatcher,
     /// The clock of the snapshots.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
     /// Numbers of the recording, where there is one.
-    pub traces: Option<Arc<TraceStats>>,
+    pub(crate) traces: Option<Arc<TraceStats>>,
     /// Stops the driver.
-    pub stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
     /// Cancelled when the driver has stopped by itself.
-    pub ended: CancellationToken,
+    pub(crate) ended: CancellationToken,
     thread: std::thread::JoinHandle<Stopped>,
 }
 
@@ -76,7 +76,7 @@ pub struct Running {
 ///
 /// # Errors
 /// One line that names the file and what to do.
-pub fn open_store(root: &std::path::Path) -> anyhow::Result<(Store, Vec<Record>)> {
+pub(crate) fn open_store(root: &std::path::Path) -> anyhow::Result<(Store, Vec<Record>)> {
     Store::open(root).with_context(|| format!("failed to open the journal below {}", root.display()))
 }
 
@@ -84,7 +84,7 @@ pub fn open_store(root: &std::path::Path) -> anyhow::Result<(Store, Vec<Record>)
 ///
 /// # Errors
 /// When a part cannot be made.
-pub fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::Result<Running> {
+pub(crate) fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::Result<Running> {
     let (ingress, receiver) = mpsc::channel(INGRESS_BOUND);
     let host = HostConfig {
         pods_dir: format!("{}/pods", plan.config.root_dir),
@@ -136,7 +136,7 @@ fn record(root: &std::path::Path, boot: &Boot, clock: &Clock) -> Option<Recorder
 
 impl Running {
     /// Stops the driver, then what is under way. Containers go on running.
-    pub async fn finish(self) -> Stopped {
+    pub(crate) async fn finish(self) -> Stopped {
         self.stop.cancel();
         let thread = self.thread;
         let why = tokio::task::spawn_blocking(move || thread.join().unwrap_or(Stopped::Broken)).await;
@@ -187,7 +187,7 @@ impl Records for Journal {
 }
 
 /// An error with its causes, on one line.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -26,7 +26,7 @@ const MAX_PANICS: usize = 5;
 const PANIC_WINDOW: Duration = Duration::from_secs(600);
 
 /// Where works go.
-pub trait Works: Send {
+pub(crate) trait Works: Send {
     /// Runs works; each answers with one completion.
     fn submit(&mut self, works: Vec<components::edge::Work>);
     /// Cancels works.
@@ -34,7 +34,7 @@ pub trait Works: Send {
 }
 
 /// Where durable records go.
-pub trait Records: Send {
+pub(crate) trait Records: Send {
     /// Writes records in one group.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ pub trait Records: Send {
 }
 
 /// Sees every tick go by.
-pub trait Observer: Send {
+pub(crate) trait Observer: Send {
     /// Before the tick: what goes in.
     fn begin(&mut self, tick: u64, now: components::time::Now, inputs: &[Ingress]);
     /// After the tick: what came out.
@@ -56,48 +56,48 @@ pub trait Observer: Send {
 
 /// Numbers of the driver, for metrics.
 #[derive(Default, Debug)]
-pub struct DriverStats {
+pub(crate) struct DriverStats {
     /// Ticks run.
-    pub ticks: AtomicU64,
+    pub(crate) ticks: AtomicU64,
     /// Nanoseconds spent in ticks.
-    pub tick_nanos: AtomicU64,
+    pub(crate) tick_nanos: AtomicU64,
     /// Longest tick in nanoseconds.
-    pub longest_tick_nanos: AtomicU64,
+    pub(crate) longest_tick_nanos: AtomicU64,
     /// Largest batch.
-    pub largest_batch: AtomicU64,
+    pub(crate) largest_batch: AtomicU64,
     /// Engine panics.
-    pub panics: AtomicU64,
+    pub(crate) panics: AtomicU64,
     /// Failed group commits.
-    pub failed_commits: AtomicU64,
+    pub(crate) failed_commits: AtomicU64,
 }
 
 /// What the driver is made of.
-pub struct Driver {
+pub(crate) struct Driver {
     /// Boot facts; kept to start anew after a panic.
-    pub boot: Boot,
+    pub(crate) boot: Boot,
     /// Adds the systems.
-    pub plugin: fn(&mut Engine),
+    pub(crate) plugin: fn(&mut Engine),
     /// Facts.
-    pub ingress: mpsc::Receiver<Ingress>,
+    pub(crate) ingress: mpsc::Receiver<Ingress>,
     /// Works.
-    pub works: Box<dyn Works>,
+    pub(crate) works: Box<dyn Works>,
     /// Durable records.
-    pub records: Box<dyn Records>,
+    pub(crate) records: Box<dyn Records>,
     /// Recorder.
-    pub observer: Option<Box<dyn Observer>>,
+    pub(crate) observer: Option<Box<dyn Observer>>,
     /// Clocks.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
     /// Published snapshots.
-    pub snapshots: Arc<ArcSwap<Snapshot>>,
+    pub(crate) snapshots: Arc<ArcSwap<Snapshot>>,
     /// Numbers.
-    pub stats: Arc<DriverStats>,
+    pub(crate) stats: Arc<DriverStats>,
     /// Set to stop.
-    pub stop: tokio_util::sync::CancellationToken,
+    pub(crate) stop: tokio_util::sync::CancellationToken,
 }
 
 /// Why the driver stopped.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Stopped {
+pub(crate) enum Stopped {
     /// It was asked to.
     Asked,
     /// The core panicked too often.
@@ -106,7 +106,7 @@ pub enum Stopped {
 
 impl Driver {
     /// Runs until asked to stop. Blocks its thread.
-    pub fn run(mut self) -> Stopped {
+    pub(crate) fn run(mut self) -> Stopped {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {
             return Stopped::Broken;
         };

@@ -315,8 +315,8 @@ mod tests {
 
     #[test]
     fn relative_files_are_found_and_their_paths_resolved() {
-        let files = FakeFiles::default().with("/work/conf/main.yaml", "staticPodPath: ../m\n");
-        assert_eq!(run("--config conf/main.yaml", &files).config.static_pod_path, "/work/m");
+        let files = FakeFiles::default().with("/data/conf/main.yaml", "staticPodPath: ../m\n");
+        assert_eq!(run("--config conf/main.yaml", &files).config.static_pod_path, "/data/m");
     }
 
     #[test]

@@ -22,7 +22,7 @@ const SERVER_GRACE: Duration = Duration::from_millis(500);
 const FAILED: u8 = 1;
 
 /// Runs with these arguments.
-pub fn run(args: &[String]) -> ExitCode {
+pub(crate) fn run(args: &[String]) -> ExitCode {
     match load(args, &HostFiles) {
         Ok(Start::Print(text)) => {
             print!("{text}");

@@ -29,7 +29,7 @@ const DRAIN_SLACK: Duration = Duration::from_secs(60);
 const INTERRUPTED: u8 = 130;
 
 /// The subcommand.
-pub fn command() -> Command {
+pub(crate) fn command() -> Command {
     Command::new("up")
         .about("Run pod manifests in the foreground and show them live; Ctrl-C ends and removes them")
         .arg(
@@ -83,7 +83,7 @@ pub fn command() -> Command {
 ///
 /// # Errors
 /// Expected trouble, as one line.
-pub fn run(args: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ArgMatches) -> anyhow::Result<ExitCode> {
     let paths: Vec<PathBuf> = args.get_many::<PathBuf>("paths").unwrap_or_default().cloned().collect();
     for path in &paths {
         if !path.exists() {

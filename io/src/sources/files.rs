@@ -224,7 +224,7 @@ mod tests {
     fn permissions_are_reported() {
         let mut dir = Dir::new();
         dir.put("a", "a: 1");
-        fs::set_permissions(dir.0.path().join("a"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(dir.0.path().join("a"), fs::Permissions::from_mode(0o000)).unwrap();
         let read = dir.read();
         // Root may read anything.
         let root = nix::unistd::geteuid().is_root();

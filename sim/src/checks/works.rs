@@ -67,10 +67,10 @@ impl Checks {
 
     fn on_call(&mut self, effect: &CriEffect, uid: &PodUid, world: Option<&World>, runtime: &Runtime, now: Mono) {
         match effect {
-            CriEffect::RunSandbox { .. } | CriEffect::CreateContainer { .. } | CriEffect::StartContainer { .. } => {
-                if !self.admitted.contains(uid) {
-                    self.violate(format!("{uid} is started before its admission is durable"), now);
-                }
+            CriEffect::RunSandbox { .. } | CriEffect::CreateContainer { .. } | CriEffect::StartContainer { .. }
+                if !self.admitted.contains(uid) =>
+            {
+                self.violate(format!("{uid} is started before its admission is durable"), now);
             }
             CriEffect::StopContainer { id, grace_seconds } => {
                 self.check_sources_read(uid, "a container is stopped", now);

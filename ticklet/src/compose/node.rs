@@ -9,7 +9,7 @@ use std::time::Duration;
 const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
 
 /// Builds the core's configuration. `root_dir` has no trailing slash.
-pub fn node_config(config: &KubeletConfiguration, root_dir: &str, machine: &Machine) -> NodeConfig {
+pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine: &Machine) -> NodeConfig {
     NodeConfig {
         node_name: machine.hostname.to_lowercase().into(),
         root_dir: root_dir.trim_end_matches('/').to_owned(),

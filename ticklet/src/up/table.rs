@@ -7,29 +7,29 @@ use std::fmt::Write;
 
 /// One row.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// `namespace/name`.
-    pub pod: String,
+    pub(crate) pod: String,
     /// What `kubectl get` shows as STATUS: a waiting reason where there is one, else the phase.
-    pub status: String,
+    pub(crate) status: String,
     /// Phase.
-    pub phase: &'static str,
+    pub(crate) phase: &'static str,
     /// Ready containers.
-    pub ready: usize,
+    pub(crate) ready: usize,
     /// Main containers.
-    pub containers: usize,
+    pub(crate) containers: usize,
     /// Restarts of all containers.
-    pub restarts: u32,
+    pub(crate) restarts: u32,
     /// Seconds since the pod was first seen.
-    pub age_seconds: i64,
+    pub(crate) age_seconds: i64,
     /// Last notable thing.
-    pub last_event: String,
+    pub(crate) last_event: String,
     /// Pod address; empty when there is none.
-    pub ip: String,
+    pub(crate) ip: String,
 }
 
 /// Rows of a snapshot, by namespace and name. Pods that only the runtime knows are left out.
-pub fn rows(snapshot: &Snapshot) -> Vec<Row> {
+pub(crate) fn rows(snapshot: &Snapshot) -> Vec<Row> {
     let mut rows: Vec<Row> = snapshot.pods().filter(|p| p.spec.is_some()).map(|p| row(p, snapshot.wall)).collect();
     rows.sort_by(|a, b| a.pod.cmp(&b.pod));
     rows
@@ -67,7 +67,7 @@ fn row(pod: &PodView, now: Wall) -> Row {
 }
 
 /// The rows as a table, at most `width` characters a line.
-pub fn render(rows: &[Row], width: usize) -> String {
+pub(crate) fn render(rows: &[Row], width: usize) -> String {
     let mut out = String::new();
     let name = rows.iter().map(|r| r.pod.len()).max().unwrap_or(0).max("POD".len());
     let status = rows.iter().map(|r| r.status.len()).max().unwrap_or(0).max("STATUS".len());
