@@ -236,12 +236,12 @@ mod tests {
 
     impl ConfigFiles for FakeFiles {
         fn read(&self, path: &str, limit: usize) -> io::Result<Vec<u8>> {
-            let found = self.0.get(&resolve_path("/work", path)).ok_or(io::ErrorKind::NotFound)?;
+            let found = self.0.get(&resolve_path("/data", path)).ok_or(io::ErrorKind::NotFound)?;
             Ok(found[..found.len().min(limit + 1)].to_vec())
         }
 
         fn list(&self, path: &str) -> io::Result<Vec<(String, bool)>> {
-            let prefix = format!("{}/", resolve_path("/work", path));
+            let prefix = format!("{}/", resolve_path("/data", path));
             let below = self.0.keys().filter_map(|file| file.strip_prefix(&prefix));
             let mut names: Vec<_> = below
                 .map(|rest| rest.split_once('/').map_or((rest.to_owned(), false), |(dir, _)| (dir.to_owned(), true)))
@@ -253,7 +253,7 @@ mod tests {
         }
 
         fn current_dir(&self) -> io::Result<String> {
-            Ok("/work".to_owned())
+            Ok("/data".to_owned())
         }
     }
 

@@ -123,6 +123,6 @@ mod tests {
         let text = render(&[row], 72);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "POD               STATUS   READY  RESTARTS  AGE    LAST EVENT");
-        assert_eq!(lines[1], "default/web-node  Running  1/1           2  3m4s   Started container web an");
+        assert_eq!(lines[1], "default/web-node  Running  1/1           2  3m4s   Started container web");
     }
 }
