@@ -210,6 +210,8 @@ impl Lab {
         let mut command = Command::new(bin.join("containerd"));
         command.arg("--config").arg(dir.join("containerd.toml")).env("PATH", path);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        // Out of the terminal's group: Ctrl-C is for whoever uses the lab, which still needs its runtime to clean up.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         self.containerd = Some(command.spawn().context("cannot start containerd")?);
         self.wait_until_served()
     }

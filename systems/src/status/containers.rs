@@ -60,7 +60,8 @@ pub(super) fn report(facts: &Facts<'_>, container: &ContainerSpec, run: Option<&
     match newest {
         None => lost(facts, container, &mut report),
         Some(newest) => {
-            report.restart_count = newest.restart_count;
+            // Never fewer than were shown: instances go away one by one when a pod is removed.
+            report.restart_count = newest.restart_count.max(facts.old.map_or(0, |old| old.restart_count));
             report.container_id = id(facts.runtime, newest);
             if !newest.image.is_empty() {
                 report.image.clone_from(&newest.image);
