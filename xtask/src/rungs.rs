@@ -117,8 +117,11 @@ fn run_real(
     println!("{}", runtime.check()?);
     let mut env = vec![(Runtime::VARIABLE, OsString::from(runtime.name()))];
     if rung == Rung::Reference {
-        let program = std::env::var_os(REFERENCE_VARIABLE);
-        env.push((REFERENCE_VARIABLE, program.with_context(|| format!("{REFERENCE_VARIABLE} names no program"))?));
+        let program = match std::env::var_os(REFERENCE_VARIABLE) {
+            Some(program) => program,
+            None => tests::tools::kubelet()?.into_os_string(),
+        };
+        env.push((REFERENCE_VARIABLE, program));
     }
     run_rung(report, label, programs, rung, filter, &env)
 }

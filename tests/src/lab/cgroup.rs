@@ -30,7 +30,19 @@ pub(super) fn create(name: &str) -> Result<()> {
                     .with_context(|| format!("cannot set {file} of {}", dir.display()))?;
             }
         }
+        weigh(&dir)?;
         delegate(&hierarchy, &dir)?;
+    }
+    Ok(())
+}
+
+/// The cgroup as a whole competes with each process outside of it: with the usual weight, twenty compilers beside the
+/// tests would leave a starting container a twentieth of a core.
+fn weigh(dir: &Path) -> Result<()> {
+    for (file, most) in [("cpu.shares", "65536"), ("cpu.weight", "10000")] {
+        if dir.join(file).exists() {
+            fs::write(dir.join(file), most).with_context(|| format!("cannot set {file} of {}", dir.display()))?;
+        }
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ fn eventful_run(node: &mut Node) {
     node.wait("a runs again", SOON, |node| Ok(node.running("a")?.into_iter().find(|new| new.id != a.id))).unwrap();
     node.kill9().unwrap();
     node.start().unwrap();
+    node.wait("ticklet is healthy", SOON, |node| Ok((node.healthz()? == 200).then_some(()))).unwrap();
     node.put("late.yaml", shell_pod("late", WAIT, "")).unwrap();
     node.wait_running("late", SOON).unwrap();
     node.remove("b.yaml").unwrap();
@@ -54,12 +55,17 @@ fn manifests_read(input: &mut Ingress) -> Option<&mut Vec<components::edge::sour
     Some(manifests)
 }
 
-/// The first tick that learned of a manifest.
-fn tick_of_first_manifest(trace: &[u8]) -> Option<u64> {
+/// Whether a manifest is that of the pod that came last.
+fn is_late(manifest: &components::edge::sources::Manifest) -> bool {
+    manifest.origin.ends_with("/late.yaml")
+}
+
+/// The first tick that learned of the last pod. The node was in full swing then, so that tick acted on it.
+fn tick_of_late_manifest(trace: &[u8]) -> Option<u64> {
     let mut reader = Reader::open(trace).unwrap();
     while let Some(item) = reader.next_item().unwrap() {
         let Item::Frame(mut frame) = item else { continue };
-        if frame.inputs.iter_mut().filter_map(manifests_read).any(|manifests| !manifests.is_empty()) {
+        if frame.inputs.iter_mut().filter_map(manifests_read).any(|manifests| manifests.iter().any(is_late)) {
             return Some(frame.tick);
         }
     }
@@ -78,10 +84,10 @@ fn a_real_run_replays_and_an_altered_one_differs_at_the_right_tick() {
     }
     let (file, tick) = files
         .iter()
-        .find_map(|file| Some((file, tick_of_first_manifest(&fs::read(file).unwrap())?)))
-        .expect("some trace learned of a manifest");
+        .find_map(|file| Some((file, tick_of_late_manifest(&fs::read(file).unwrap())?)))
+        .expect("some trace learned of the last pod");
     let altered = trace::cut::alter(&fs::read(file).unwrap(), tick, |inputs| {
-        inputs.iter_mut().filter_map(manifests_read).for_each(|manifests| drop(manifests.pop()));
+        inputs.iter_mut().filter_map(manifests_read).for_each(|manifests| manifests.retain(|found| !is_late(found)));
     });
     let path = node.lab.dir().join("altered.trace");
     fs::write(&path, altered.unwrap()).unwrap();
