@@ -15,6 +15,8 @@ use std::sync::Arc;
 pub(super) const MAX_BYTES: usize = 10 << 20;
 /// Objects and lists inside each other; the deepest field of a Pod sits at about 12, a list adds 2.
 const MAX_DEPTH: usize = 64;
+/// What anchors may hold in all: an alias bomb is refused within milliseconds, before it holds up the files beside it.
+const MAX_ANCHORED: usize = 50_000;
 /// Values in one file, aliases expanded.
 const MAX_NODES: usize = 2_000_000;
 /// At most this many repeated fields are named.
@@ -97,6 +99,7 @@ fn options() -> serde_saphyr::Options {
             max_events: 2 * MAX_NODES,
             max_documents: 64,
             max_total_scalar_bytes: 2 * MAX_BYTES,
+            max_recorded_anchor_events: MAX_ANCHORED,
         },
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         legacy_octal_numbers: true,
