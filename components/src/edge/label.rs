@@ -67,8 +67,9 @@ impl fmt::Display for InputLabel<'_> {
                 write!(f, "EventsClosed{kind}: {message}")
             }
             Ingress::Cri(CriIngress::ContainerChanged { pod, id, change }) => {
-                let id = short_id(id.as_str());
-                write!(f, "ContainerChanged {id} {change:?} pod {pod}")
+                write!(f, "ContainerChanged {} {change:?}", short_id(id.as_str()))?;
+                // Some events carry no pod.
+                if pod.as_str().is_empty() { Ok(()) } else { write!(f, " pod {pod}") }
             }
             Ingress::Sources(SourcesIngress::ManifestsTouched) => f.write_str("ManifestsTouched"),
             Ingress::Store(StoreIngress::CommitFailed { records, message }) => {

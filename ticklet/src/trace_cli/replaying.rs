@@ -89,7 +89,7 @@ pub(super) fn replay_file(data: &[u8], other: Option<&Path>) -> anyhow::Result<V
     Ok(Verdict { same: report.is_same() && engine.panicked.is_none(), text })
 }
 
-/// Reads another configuration for the node that was recorded: what is not in it stays as recorded.
+/// Reads another configuration for the node that was recorded.
 fn load(path: &Path, boot: &Boot) -> anyhow::Result<NodeConfig> {
     let bytes = std::fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
     let file = path.display().to_string();
@@ -102,7 +102,18 @@ fn load(path: &Path, boot: &Boot) -> anyhow::Result<NodeConfig> {
     if !problems.is_empty() {
         bail!("the configuration cannot be used:\n  {}", problems.join("\n  "));
     }
-    let recorded = &boot.config;
+    // Where the recorded node's pods came from and where it kept them is no question of the other configuration: the
+    // recorded inputs answer for these places only.
+    let recorded = boot.config.clone();
     let other = node_config(&assembled.config, &recorded.root_dir, &boot.machine);
-    Ok(NodeConfig { node_name: recorded.node_name.clone(), end_orphans: recorded.end_orphans, ..other })
+    Ok(NodeConfig {
+        node_name: recorded.node_name,
+        root_dir: recorded.root_dir,
+        pod_logs_dir: recorded.pod_logs_dir,
+        file_source: recorded.file_source,
+        url_source: recorded.url_source,
+        cgroup_root: recorded.cgroup_root,
+        end_orphans: recorded.end_orphans,
+        ..other
+    })
 }
