@@ -40,7 +40,7 @@ struct Made {
 pub struct InstantNode {
     engine: Engine,
     now: Now,
-    manifests: Vec<Manifest>,
+    manifests: Option<Vec<Manifest>>,
     pods: BTreeMap<PodUid, Made>,
     containers: u64,
     inputs: Vec<Ingress>,
@@ -57,7 +57,7 @@ impl InstantNode {
         Self {
             engine,
             now: Now { mono: Mono(0), wall: Wall(WALL_START) },
-            manifests: (0..pods).map(manifest).collect(),
+            manifests: Some((0..pods).map(manifest).collect()),
             pods: BTreeMap::new(),
             containers: 0,
             inputs: Vec::new(),
@@ -145,12 +145,19 @@ impl InstantNode {
             }
             Effect::Host(_) => Answer::Nothing,
             Effect::Sources(SourcesEffect::ReadManifests | SourcesEffect::FetchManifestUrl) => {
-                let manifests = self.manifests.clone();
-                let source = Source::File;
-                Answer::Sources(SourcesAnswer::ManifestsRead { source, manifests, problems: Vec::new() })
+                Answer::Sources(self.read_manifests())
             }
         };
         self.complete(work.ticket, answer);
+    }
+
+    /// The content once, then that it did not change, as the real reader says.
+    fn read_manifests(&mut self) -> SourcesAnswer {
+        let source = Source::File;
+        match self.manifests.take() {
+            Some(manifests) => SourcesAnswer::ManifestsRead { source, manifests, problems: Vec::new() },
+            None => SourcesAnswer::ManifestsUnchanged { source },
+        }
     }
 
     fn complete(&mut self, ticket: Ticket, answer: Answer) {
