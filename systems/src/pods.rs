@@ -85,6 +85,9 @@ pub fn bury(world: &mut World, pod: Entity) -> Option<Entity> {
     index.by_uid.remove(&key.uid);
     index.free_slots.insert(key.slot);
     let mut next = None;
+    // A pod that only the runtime knew has lost its name together with its last sandbox.
+    let full_name = full_name
+        .or_else(|| index.by_full_name.iter().find(|(_, pods)| pods.contains(&pod)).map(|(name, _)| name.clone()));
     if let Some(name) = full_name
         && let Some(pods) = index.by_full_name.get_mut(&name)
     {

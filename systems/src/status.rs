@@ -12,13 +12,15 @@ mod tests;
 use crate::planted;
 use bevy_ecs::prelude::*;
 use components::edge::cri::ContainerState;
-use components::edge::store::Record;
+use components::edge::store::{Record, StoreIngress};
+use components::ids::PodUid;
 use components::node::Machine;
 use components::planted::{Bug, Planted};
 use components::world::{
-    ContainerRun, Desired, Finished, Flow, Lifecycle, Observed, PodContainers, PodKey, Reported, RuntimeHealth, Stage,
+    ContainerRun, Desired, Finished, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, Reported,
+    RuntimeHealth, Stage,
 };
-use engine::{Clock, Engine, Outbox, Owner, Phase as TickPhase, TimerKind, Timers, Touched};
+use engine::{Clock, Engine, Inbox, Outbox, Owner, Phase as TickPhase, TimerKind, Timers, Touched};
 use std::sync::Arc;
 
 /// Systems of this domain.
@@ -36,6 +38,17 @@ struct Node<'w> {
     clock: Res<'w, Clock>,
     machine: Res<'w, Machine>,
     health: Res<'w, RuntimeHealth>,
+    inbox: Res<'w, Inbox>,
+    backlog: Res<'w, JournalBacklog>,
+}
+
+impl Node<'_> {
+    /// True while the record of a pod's end could not be written.
+    fn waits(&self, pod: &PodUid) -> bool {
+        let of_pod = |r: &Record| matches!(r, Record::PodFinished { uid, .. } if uid == pod);
+        let failed = self.inbox.store.iter().flat_map(|StoreIngress::CommitFailed { records, .. }| records);
+        self.backlog.records.iter().chain(failed).any(of_pod)
+    }
 }
 
 fn report_status(
@@ -72,7 +85,9 @@ fn report_status(
             node_ip: node.machine.node_ips.first().map_or("", String::as_str),
             now: node.clock.now.wall,
         });
-        if reported.terminal.is_none() && status.phase.is_terminal() {
+        let known = reported.terminal.is_some() || finished.0.contains_key(&key.uid);
+        let ended = status.phase.is_terminal();
+        if ended && reported.terminal.is_none() && (known || observed.settled().is_some()) {
             let succeeded = status.phase == components::status::Phase::Succeeded;
             reported.terminal = Some(succeeded);
             if finished.0.insert(key.uid.clone(), succeeded).is_none() {
@@ -81,8 +96,8 @@ fn report_status(
             // Its end is decided at the next tick, at once.
             timers.arm(TimerKind::Pod, Owner::Pod(entity), node.clock.now.mono);
         }
-        if status.phase.is_terminal() && may_run(observed) {
-            // Sidecars outlive the main containers: the end is decided, and shown once they have ended too.
+        if ended && !reported.status.phase.is_terminal() && (!known || node.waits(&key.uid) || may_run(observed)) {
+            // Shown once it is durable and what outlives the main containers has ended too.
             let began = reported.status.phase != components::status::Phase::Pending;
             status.phase = if began { components::status::Phase::Running } else { components::status::Phase::Pending };
         }

@@ -3,11 +3,16 @@
 use super::{RELIST, RELIST_WITH_EVENTS, diff};
 use crate::pods;
 use bevy_ecs::prelude::*;
-use components::edge::cri::{CriAnswer, CriEffect, RuntimeList};
+use components::edge::cri::{CriAnswer, CriEffect, PodInspection, RuntimeList};
+use components::edge::store::Record;
 use components::edge::{Answer, Effect, Lane, Outcome, Why};
+use components::ids::PodUid;
 use components::node::NodeConfig;
+use components::time::Now;
 use components::world::{InspectRequests, Observed, Pleg, PodIndex, RuntimeIndex};
-use engine::{Clock, Inbox, NewWork, Outbox, Owner, TimerKind, Timers, Touched};
+use engine::{Clock, Inbox, NewWork, Outbox, Owner, Recovered, TimerKind, Timers, Touched};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(super) fn take_relist(world: &mut World) {
     let Some(asked) = world.resource::<Pleg>().relisting else { return };
@@ -70,6 +75,41 @@ fn apply(world: &mut World, list: RuntimeList, first: bool) {
     let mut index = world.resource_mut::<RuntimeIndex>();
     index.list = list;
     index.pods = groups;
+    if first {
+        claim_leftovers(world, now);
+    }
+}
+
+/// Pods that an earlier run admitted and never buried, and of which the runtime has nothing: their directories may
+/// still be there, so they end like any pod that nobody wants.
+fn claim_leftovers(world: &mut World, now: Now) {
+    if !world.resource::<NodeConfig>().end_orphans {
+        return;
+    }
+    let mut left: BTreeMap<PodUid, String> = BTreeMap::new();
+    for record in &world.resource::<Recovered>().0 {
+        match record {
+            Record::PodAdmitted { uid, name, .. } => {
+                left.insert(uid.clone(), name.clone());
+            }
+            Record::PodForgotten { uid } => {
+                left.remove(uid);
+            }
+            Record::PodFinished { .. } => {}
+        }
+    }
+    left.retain(|uid, _| !world.resource::<PodIndex>().by_uid.contains_key(uid));
+    for (uid, name) in left {
+        let Some((namespace, name)) = name.split_once('/') else { continue };
+        let pod = pods::spawn_unclaimed(world, &uid, now);
+        if let Some(mut observed) = world.get_mut::<Observed>(pod) {
+            let nothing = PodInspection { namespace: namespace.into(), name: name.into(), ..PodInspection::default() };
+            observed.inspection = Some(Arc::new(nothing));
+            observed.version = 1;
+        }
+        pods::enlist(world, pod, &format!("{name}_{namespace}"), true);
+        world.resource_mut::<Touched>().add(pod);
+    }
 }
 
 /// False when the last inspection already shows exactly what the relist shows.

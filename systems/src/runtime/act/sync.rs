@@ -5,7 +5,7 @@ use super::super::steps::{HOST_TIMEOUT, starts_container, whole_pod};
 use super::super::{cgroups, config, paths};
 use super::Pod;
 use components::edge::Effect;
-use components::edge::cri::{CriEffect, PodInspection};
+use components::edge::cri::{ContainerState, CriEffect, PodInspection};
 use components::edge::host::{Dir, HostEffect, PreparePod, VolumeSetup};
 use components::ids::ContainerId;
 use components::planted::Bug;
@@ -40,6 +40,7 @@ impl Pod<'_, '_> {
             self.change_sandbox(spec, &seen, &actions);
             return;
         }
+        self.spare_what_is_made(spec, &seen, &mut actions);
         self.remove_containers(&actions);
         self.start_containers(spec, &seen, &actions);
     }
@@ -139,6 +140,23 @@ impl Pod<'_, '_> {
         let handler = String::new();
         let effect = Effect::Cri(CriEffect::RunSandbox { config: Box::new(made), handler });
         self.emit(Step::RunSandbox, effect, self.node.timeout() * 2, "the pod has no usable sandbox");
+    }
+
+    /// A container whose making is under way shows before we are told its id: it is not a half-made stray.
+    fn spare_what_is_made(&self, spec: &PodSpec, seen: &PodInspection, actions: &mut PodActions) {
+        let making = |name: &str| {
+            self.flow.in_flight.iter().any(|(_, step)| match step {
+                Step::CreateContainer(i) | Step::StartContainer(i, _) => {
+                    spec.containers.get(usize::from(*i)).is_some_and(|c| *c.name == *name)
+                }
+                _ => false,
+            })
+        };
+        let spared = |id: &ContainerId| {
+            let container = seen.containers.iter().find(|c| c.id == *id);
+            container.is_some_and(|c| c.state == ContainerState::Created && making(&c.name))
+        };
+        actions.remove.retain(|id| !spared(id));
     }
 
     fn remove_containers(&mut self, actions: &PodActions) {
