@@ -108,7 +108,8 @@ impl Checks {
                 .map(|s| &s.id)
                 .collect();
             let as_made = self.made_at.get(&container.id).copied() == self.wanted.changes(&container.pod);
-            let main = self.wanted.is_main(&container.pod, &container.request.name);
+            let request = &container.request;
+            let main = self.wanted.wants(&container.pod, &request.name, &request.user_image);
             let alone = ready == [&container.sandbox];
             let lives = !self.finished.contains_key(&container.pod) && !self.draining;
             if runtime.is_running(&container.id) && as_made && main && alone && lives {
@@ -124,7 +125,6 @@ impl Checks {
         self.protected.retain(|_, (pod, _)| !changed.contains(pod));
         for uid in &changed {
             self.restarts.reset(uid);
-            self.terminal.allow_new_life(uid);
         }
     }
 

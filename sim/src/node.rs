@@ -30,9 +30,10 @@ use components::node::Boot;
 use components::planted::Planted;
 use components::snapshot::{PodView, Snapshot};
 use components::time::{Mono, Now, Wall};
-use components::world::{Desired, PodIndex};
+use components::world::{ContainerRun, Desired, Flow, Lifecycle, Observed, PodContainers, PodIndex};
 use engine::{Engine, TickOutput};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,7 +170,8 @@ impl Node {
     /// Jumps to the next thing that happens at or before `until`; false when there is none.
     pub fn step(&mut self, until: Mono) -> bool {
         let deadline = self.engine.as_ref().and_then(Engine::next_deadline);
-        let next = [self.events.keys().next().map(|(at, _)| *at), self.runtime.next_due(), deadline];
+        let carried = (self.engine.is_some() && !self.batch.is_empty()).then_some(self.now);
+        let next = [self.events.keys().next().map(|(at, _)| *at), self.runtime.next_due(), deadline, carried];
         let Some(next) = next.into_iter().flatten().min().filter(|n| *n <= until) else {
             return false;
         };
@@ -330,13 +332,14 @@ impl Node {
 
     fn refuse_commit(&mut self, output: TickOutput) {
         self.note(|_| "commit refused".into());
-        let failed = StoreIngress::CommitFailed { records: output.durable, message: "no space left on device".into() };
-        self.fact(Duration::from_millis(1), Ingress::Store(failed));
+        // Carried into the next tick, before anything else.
         for work in output.works {
             self.checks.on_ticket(work.ticket, self.now);
             let cancelled = Completion { ticket: work.ticket, outcome: Outcome::Cancelled };
-            self.fact(Duration::from_millis(1), Ingress::Completed(cancelled));
+            self.batch.push(Ingress::Completed(cancelled));
         }
+        let message = "no space left on device".into();
+        self.batch.push(Ingress::Store(StoreIngress::CommitFailed { records: output.durable, message }));
         for ticket in output.cancels {
             self.cancel(ticket);
         }
@@ -488,6 +491,39 @@ impl Node {
     pub fn pod_name(&self, namespace: &str, name: &str) -> String {
         let suffix = format!("-{}", self.options.config.node_name);
         format!("{namespace}/{}", name.strip_suffix(suffix.as_str()).unwrap_or(name))
+    }
+
+    /// What the core holds of each pod, for messages.
+    #[must_use]
+    pub fn describe_pods(&self) -> String {
+        let Some(world) = self.engine.as_ref().map(Engine::world) else { return "the agent is down".into() };
+        let mut out = String::new();
+        for (uid, entity) in world.get_resource::<PodIndex>().iter().flat_map(|i| &i.by_uid) {
+            let life = world.get::<Lifecycle>(*entity).map(|l| (l.stage, l.ending.clone()));
+            let desired = world.get::<Desired>(*entity);
+            let wish = desired.map(|d| (d.spec.is_some(), d.removed, d.successor.is_some()));
+            let observed = world.get::<Observed>(*entity);
+            let look = observed.map(|o| (o.version, o.inspecting, o.stale, o.list, o.failures));
+            let _ = writeln!(
+                out,
+                "  {uid}: {life:?}, (spec, removed, successor) {wish:?}, (version, inspecting, stale, list, failures) {look:?}"
+            );
+            let _ = writeln!(out, "    {:?}", world.get::<Flow>(*entity));
+            for run in world.get::<PodContainers>(*entity).iter().flat_map(|c| c.entities()) {
+                let _ = writeln!(out, "    {:?}", world.get::<ContainerRun>(*run));
+            }
+            for s in self.runtime.sandboxes_of(uid) {
+                let _ = writeln!(out, "    sandbox {} attempt {} {:?}", s.id, s.request.attempt, s.state);
+            }
+            for c in self.runtime.containers_of(uid) {
+                let _ = writeln!(
+                    out,
+                    "    container {} {} attempt {} in {} {:?} {}",
+                    c.id, c.request.name, c.request.attempt, c.sandbox, c.state, c.exit_code
+                );
+            }
+        }
+        out
     }
 
     /// Works under way or waiting, the opening of the event stream not counted.

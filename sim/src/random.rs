@@ -28,7 +28,7 @@ const SETTLE: Duration = Duration::from_secs(240);
 /// Time between two looks at whether the wanted state is reached.
 const LOOK: Duration = Duration::from_secs(5);
 /// Log lines that a failure shows.
-const SHOWN: usize = 80;
+const SHOWN: usize = 120;
 
 /// How histories are played.
 #[derive(Clone, Copy)]
@@ -70,12 +70,21 @@ impl Display for Failure {
         let at = self.violation.at.since(Mono(0)).as_secs_f64();
         writeln!(f, "seed {}, tick {}, at {at:.3} s: {}", self.seed, self.tick, self.violation.text)?;
         writeln!(f, "what happened until then:")?;
-        let until = self.log.iter().position(|l| l.at > self.violation.at).unwrap_or(self.log.len());
-        for line in &self.log[until.saturating_sub(SHOWN)..until] {
+        let told: Vec<&LogLine> =
+            self.log.iter().filter(|l| l.at <= self.violation.at && !is_routine(&l.text)).collect();
+        for line in &told[told.len().saturating_sub(SHOWN)..] {
             writeln!(f, "  {:>12.3} s  {}", line.at.since(Mono(0)).as_secs_f64(), line.text)?;
         }
         Ok(())
     }
+}
+
+/// Reads that went as they always do.
+fn is_routine(line: &str) -> bool {
+    ["ReadRuntime", "ListRuntime", "ReadManifests", "FetchManifestUrl"].into_iter().any(|read| {
+        line.strip_prefix("start ").is_some_and(|l| l == read)
+            || line.strip_prefix("end ").is_some_and(|l| l.strip_prefix(read) == Some(" done"))
+    })
 }
 
 /// Plays the history of a seed.
@@ -183,7 +192,8 @@ impl History {
             match converge::check(&self.node, &self.slots) {
                 Ok(()) => return None,
                 Err(text) if look >= last => {
-                    let text = format!("{SETTLE:?} after the faults ended, {text}");
+                    let pods = self.node.describe_pods();
+                    let text = format!("{SETTLE:?} after the faults ended, {text}\n{pods}");
                     return Some((self.node.ticks, Violation { at: self.node.now().mono, text }));
                 }
                 Err(_) => {}

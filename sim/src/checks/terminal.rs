@@ -4,20 +4,19 @@ use crate::runtime::Runtime;
 use components::ids::PodUid;
 use components::snapshot::{PodView, Snapshot};
 use components::status::Phase;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Phases as published.
 #[derive(Debug, Default)]
 pub(super) struct Terminal {
     reached: BTreeMap<PodUid, Phase>,
-    /// Pods whose manifest changed since: a pod of the same uid may begin anew.
-    renewed: BTreeSet<PodUid>,
 }
 
 impl Terminal {
-    pub(super) fn allow_new_life(&mut self, uid: &PodUid) {
-        self.renewed.insert(uid.clone());
+    /// The pod was buried: another of the same uid begins anew.
+    pub(super) fn forget(&mut self, uid: &PodUid) {
+        self.reached.remove(uid);
     }
 
     /// Compares two snapshots.
@@ -50,13 +49,12 @@ impl Terminal {
         if let Some(reached) = self.reached.get(&pod.uid).copied()
             && reached != phase
         {
-            if pod.spec.is_some() && !self.renewed.contains(&pod.uid) {
+            if pod.spec.is_some() {
                 return Err(format!("phase of {name} changed from {reached:?} to {phase:?}"));
             }
             self.reached.remove(&pod.uid);
         }
         if phase.is_terminal() && !self.reached.contains_key(&pod.uid) {
-            self.renewed.remove(&pod.uid);
             self.reached.insert(pod.uid.clone(), phase);
             if finished.get(&pod.uid) != Some(&(phase == Phase::Succeeded)) {
                 return Err(format!("phase {phase:?} of {name} was published before it was durable"));

@@ -13,7 +13,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pod {
     json: Arc<str>,
-    main: BTreeSet<String>,
+    /// Main containers with their images.
+    main: BTreeMap<String, String>,
 }
 
 /// See the module.
@@ -23,13 +24,15 @@ pub(super) struct Wanted {
     changes: BTreeMap<PodUid, u64>,
     /// Uids of each source as the running agent was last told; a source without an entry was not read yet.
     told: BTreeMap<Source, BTreeSet<PodUid>>,
+    /// Uids that the running agent was ever told.
+    named: BTreeSet<PodUid>,
     sources: usize,
 }
 
 impl Wanted {
     pub(super) fn new(config: &NodeConfig) -> Self {
         let sources = usize::from(config.file_source) + usize::from(config.url_source.is_some());
-        Self { pods: BTreeMap::new(), changes: BTreeMap::new(), told: BTreeMap::new(), sources }
+        Self { pods: BTreeMap::new(), changes: BTreeMap::new(), told: BTreeMap::new(), named: BTreeSet::new(), sources }
     }
 
     pub(super) fn uids(&self) -> BTreeSet<PodUid> {
@@ -41,8 +44,9 @@ impl Wanted {
         self.pods.contains_key(uid).then(|| self.changes.get(uid).copied().unwrap_or(0))
     }
 
-    pub(super) fn is_main(&self, uid: &PodUid, container: &str) -> bool {
-        self.pods.get(uid).is_some_and(|p| p.main.contains(container))
+    /// True when the pod wants a main container of this name with this image.
+    pub(super) fn wants(&self, uid: &PodUid, container: &str, image: &str) -> bool {
+        self.pods.get(uid).and_then(|p| p.main.get(container)).is_some_and(|wanted| wanted == image)
     }
 
     /// Takes the manifests in; returns the pods whose manifest changed, appeared or went.
@@ -64,6 +68,7 @@ impl Wanted {
 
     pub(super) fn forget_told(&mut self) {
         self.told.clear();
+        self.named.clear();
     }
 
     /// Takes in what the agent is told.
@@ -74,7 +79,9 @@ impl Wanted {
             };
             match answer {
                 SourcesAnswer::ManifestsRead { source, manifests, .. } => {
-                    let uids = manifests.iter().filter_map(|m| parse(&m.json).map(|(uid, _)| uid)).collect();
+                    let uids: BTreeSet<PodUid> =
+                        manifests.iter().filter_map(|m| parse(&m.json).map(|(uid, _)| uid)).collect();
+                    self.named.extend(uids.iter().cloned());
                     self.told.insert(*source, uids);
                 }
                 SourcesAnswer::ManifestsUnchanged { source } => {
@@ -89,7 +96,7 @@ impl Wanted {
     }
 
     pub(super) fn was_told(&self, uid: &PodUid) -> bool {
-        self.told.values().any(|uids| uids.contains(uid))
+        self.named.contains(uid)
     }
 }
 
@@ -97,6 +104,7 @@ fn parse(json: &Arc<str>) -> Option<(PodUid, Pod)> {
     let value: Value = serde_json::from_str(json).ok()?;
     let uid = PodUid::from(value.pointer("/metadata/uid")?.as_str()?);
     let containers = value.pointer("/spec/containers")?.as_array()?;
-    let main = containers.iter().filter_map(|c| Some(c.get("name")?.as_str()?.to_owned())).collect();
+    let text = |c: &Value, key: &str| Some(c.get(key)?.as_str()?.to_owned());
+    let main = containers.iter().filter_map(|c| Some((text(c, "name")?, text(c, "image")?))).collect();
     Some((uid, Pod { json: Arc::clone(json), main }))
 }

@@ -35,6 +35,7 @@ impl Checks {
                     self.finished.insert(uid.clone(), *succeeded);
                 }
                 Record::PodForgotten { uid } => {
+                    self.terminal.forget(uid);
                     self.admitted.remove(uid);
                     self.finished.remove(uid);
                 }
