@@ -41,13 +41,11 @@ pub enum Bug {
     BackoffIgnored,
     /// Works of a pod leave before its admission is durable.
     WorksBeforeDurable,
-    /// An inspection that was asked for before a change is taken for the truth after it.
-    StaleInspectionAccepted,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::StartSecondInstance,
         Self::IgnoreGrace,
         Self::CleanBeforeStopped,
@@ -59,6 +57,5 @@ impl Bug {
         Self::GraceGrows,
         Self::BackoffIgnored,
         Self::WorksBeforeDurable,
-        Self::StaleInspectionAccepted,
     ];
 }

@@ -1,12 +1,10 @@
 //! Inspections: a full look at one pod, asked for when something may have changed, one at a time per pod.
 
-use crate::planted;
 use crate::pods;
 use bevy_ecs::prelude::*;
 use components::edge::cri::{ContainerState, CriAnswer, CriEffect, KnownObjects, PodInspection};
 use components::edge::{Answer, Effect, Lane, Outcome, Why};
 use components::node::NodeConfig;
-use components::planted::{Bug, Planted};
 use components::time::Mono;
 use components::world::{Desired, Flow, InspectRequests, Observed, Pleg, PodKey, RuntimeIndex};
 use engine::{Clock, Inbox, NewWork, Outbox, Owner, TimerKind, Timers, Touched};
@@ -95,9 +93,7 @@ pub(super) fn request_inspections(
     mut requests: ResMut<InspectRequests>,
     mut touched: ResMut<Touched>,
     mut outbox: ResMut<Outbox>,
-    planted: Option<Res<Planted>>,
 ) {
-    let forgets = planted::is(&planted, Bug::StaleInspectionAccepted);
     for timer in timers.due() {
         if let (TimerKind::Pod, Owner::Pod(pod)) = (timer.kind, timer.owner) {
             touched.add(pod);
@@ -105,7 +101,7 @@ pub(super) fn request_inspections(
     }
     for (pod, list) in std::mem::take(&mut requests.pods) {
         if let Ok((_, _, _, mut observed)) = pods.get_mut(pod) {
-            observed.stale |= !(forgets && observed.inspecting.is_some());
+            observed.stale = true;
             observed.list |= list;
         }
         touched.add(pod);
