@@ -62,7 +62,7 @@ async fn known_objects_are_read_and_sorted_and_nothing_is_listed() {
         containers: ["b-0-11", "a-1-22", "a-3-15", "a-2-22"].map(|id| (id.into(), "web-2-20".into())).into(),
     };
     let found = inspected(rig.run(inspect(Some(known))).await);
-    let expect = (vec!["web-2-20", "web-1-20", "web-0-10"], vec!["a-2-22", "a-1-22", "a-3-15", "b-0-11"]);
+    let expect = (vec!["web-2-20", "web-1-20", "web-0-10"], vec!["a-3-15", "a-2-22", "a-1-22", "b-0-11"]);
     assert_eq!(order(&found), expect);
     assert_eq!((found.namespace.as_str(), found.name.as_str()), ("ns2", "web"));
     assert_eq!(found.containers[0].sandbox.as_str(), "web-2-20");
