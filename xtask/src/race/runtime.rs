@@ -26,7 +26,7 @@ const CHANGES: [&str; 9] = [
 ];
 
 /// How long one question may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A served runtime; stopped when dropped.
 pub(super) struct Runtime {

@@ -105,10 +105,11 @@ impl Drop for Site {
     }
 }
 
-/// A command for a program that dies with this process, whatever ends it.
+/// A command for a program that dies with this process, whatever ends it, and whose mounts end with it: the reference
+/// mounts its root folder on itself.
 pub(super) fn tied(program: &Path) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--", "setpriv", "--pdeathsig", "KILL", "--"]).arg(program);
     command
 }
 
