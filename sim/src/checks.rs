@@ -55,6 +55,8 @@ pub struct Checks {
     protected: BTreeMap<ContainerId, (PodUid, SandboxId)>,
     /// Change count of its pod's manifest when each container was made.
     made_at: BTreeMap<ContainerId, u64>,
+    /// Containers whose start took effect after nobody waited for it any more: none can give them their grace.
+    started_late: BTreeSet<ContainerId>,
     draining: bool,
 }
 
@@ -76,6 +78,7 @@ impl Checks {
             cleaned: BTreeSet::new(),
             protected: BTreeMap::new(),
             made_at: BTreeMap::new(),
+            started_late: BTreeSet::new(),
             draining: false,
         }
     }

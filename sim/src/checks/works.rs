@@ -134,19 +134,25 @@ impl Checks {
     pub fn before_call(&mut self, runtime: &Runtime, lane: Option<&Lane>, effect: &CriEffect, now: Mono) {
         match effect {
             CriEffect::StartContainer { id } => {
+                if lane.is_none() {
+                    self.started_late.insert(id.clone());
+                }
                 if let Some(container) = runtime.containers().get(id) {
                     self.check_start(container, runtime, now);
                 }
             }
             CriEffect::StopSandbox { id } | CriEffect::RemoveSandbox { id } if lane.is_some() => {
-                let inside = runtime.containers().values().find(|c| c.sandbox == *id && runtime.is_running(&c.id));
+                let runs = |id: &ContainerId| runtime.is_running(id) && !self.started_late.contains(id);
+                let inside = runtime.containers().values().find(|c| c.sandbox == *id && runs(&c.id));
                 if let Some(container) = inside {
                     let text =
                         format!("sandbox {id} is stopped under running container {} without a grace", container.id);
                     self.violate(text, now);
                 }
             }
-            CriEffect::RemoveContainer { id } if lane.is_some() && runtime.is_running(id) => {
+            CriEffect::RemoveContainer { id }
+                if lane.is_some() && runtime.is_running(id) && !self.started_late.contains(id) =>
+            {
                 self.violate(format!("container {id} is removed while it runs"), now);
             }
             _ => {}
