@@ -71,6 +71,8 @@ fn node(loaded: Loaded) -> anyhow::Result<ExitCode> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        // As many as the dispatcher runs host works at a time: each further thread costs an allocator arena.
+        .max_blocking_threads(8)
         .thread_name("io")
         .enable_all()
         .build()

@@ -16,6 +16,11 @@ pub(super) fn make_dir(dir: &Dir) -> Result<(), HostError> {
 
 /// As [`make_dir`]; true when the directory was made.
 pub(super) fn make_dir_with(path: &Path, mode: u32) -> Result<bool, HostError> {
+    // Looked for first: most parents are there, and a failing mkdir would wait for the lock of the folder above, which
+    // the starts of all pods share.
+    if fs::metadata(path).is_ok_and(|found| found.is_dir()) {
+        return Ok(false);
+    }
     match fs::create_dir(path) {
         Ok(()) => {
             // A mode given to mkdir would be cut by the umask.
