@@ -12,7 +12,8 @@ fn golden(name: &str) -> PathBuf {
 }
 
 fn ticklet(words: &[&str]) -> Output {
-    Command::new(tests::node::ticklet().unwrap()).args(words).output().unwrap()
+    let program = tests::node::ticklet().expect("ticklet is built beside the tests");
+    Command::new(program).args(words).output().expect("ticklet can be started")
 }
 
 fn text(output: &Output) -> String {
