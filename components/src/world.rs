@@ -192,6 +192,8 @@ pub struct Observed {
     pub list: bool,
     /// Consecutive failed inspections.
     pub failures: u32,
+    /// No inspection before this, after a failed one.
+    pub retry_at: Option<Mono>,
     /// When each ended container was first seen ended. Durations run from here, whatever the wall clock says.
     pub exits: BTreeMap<ContainerId, Mono>,
 }

@@ -332,6 +332,7 @@ impl Node {
 
     fn refuse_commit(&mut self, output: TickOutput) {
         self.note(|_| "commit refused".into());
+        self.checks.on_refused(&output.durable);
         // Carried into the next tick, before anything else.
         for work in output.works {
             self.checks.on_ticket(work.ticket, self.now);

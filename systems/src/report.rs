@@ -60,9 +60,15 @@ fn update_slots(
             last_event: Arc::clone(&flow.last_event),
         };
         slots.set(key.slot, Some(Arc::new(view)));
-        slots.shown.insert(key.uid.clone(), key.slot);
+        if let Some(old) = slots.shown.insert(key.uid.clone(), key.slot).filter(|old| *old != key.slot) {
+            // Another pod of the same uid stood there before it was buried.
+            slots.empty(old, &key.uid);
+        }
     }
-    slots.drop_buried(&index);
+    // Pods come and go seldom: a tick without either costs nothing here.
+    if index.is_changed() {
+        slots.drop_buried(&index);
+    }
 }
 
 impl Slots {
@@ -74,11 +80,8 @@ impl Slots {
         Arc::make_mut(&mut self.chunks[slot / CHUNK])[slot % CHUNK] = view;
     }
 
-    /// Empties the slots of pods that were buried. Counted first, so that a tick without burials costs nothing.
+    /// Empties the slots of pods that were buried.
     fn drop_buried(&mut self, index: &PodIndex) {
-        if self.shown.len() <= index.by_uid.len() {
-            return;
-        }
         let gone: Vec<_> = self
             .shown
             .iter()
@@ -87,10 +90,15 @@ impl Slots {
             .collect();
         for (uid, slot) in gone {
             self.shown.remove(&uid);
-            let stale = self.chunks.get(slot as usize / CHUNK).and_then(|c| c[slot as usize % CHUNK].as_ref());
-            if stale.is_some_and(|view| view.uid == uid) {
-                self.set(slot, None);
-            }
+            self.empty(slot, &uid);
+        }
+    }
+
+    /// Empties a slot if it still shows this pod.
+    fn empty(&mut self, slot: u32, uid: &components::ids::PodUid) {
+        let shown = self.chunks.get(slot as usize / CHUNK).and_then(|c| c[slot as usize % CHUNK].as_ref());
+        if shown.is_some_and(|view| view.uid == *uid) {
+            self.set(slot, None);
         }
     }
 }

@@ -43,6 +43,15 @@ impl Checks {
         }
     }
 
+    /// Records could not be written. The burials among them have happened all the same.
+    pub fn on_refused(&mut self, records: &[Record]) {
+        for record in records {
+            if let Record::PodForgotten { uid } = record {
+                self.terminal.forget(uid);
+            }
+        }
+    }
+
     /// Every ticket is given out once.
     pub fn on_ticket(&mut self, ticket: Ticket, now: Mono) {
         if !self.tickets.insert(ticket) {

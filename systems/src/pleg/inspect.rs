@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Failed inspections after which an unnamed pod no longer holds others back.
-const GIVE_UP_NAMING: u32 = 3;
+/// Failed inspections, about twenty seconds of them, after which an unnamed pod no longer holds others back.
+const GIVE_UP_NAMING: u32 = 6;
 
 pub(super) fn take_inspections(world: &mut World) {
     let arrived: Vec<(Entity, Outcome)> = world
@@ -41,6 +41,7 @@ fn take(world: &mut World, pod: Entity, inspection: PodInspection, now: Mono) {
     let Some(mut observed) = world.get_mut::<Observed>(pod) else { return };
     observed.inspecting = None;
     observed.failures = 0;
+    observed.retry_at = None;
     observed.version += 1;
     observed.exits = exits(&observed.exits, &inspection, now);
     observed.inspection = Some(Arc::new(inspection));
@@ -77,7 +78,8 @@ fn failed(world: &mut World, pod: Entity, now: Mono) {
     observed.stale = true;
     observed.failures = observed.failures.saturating_add(1);
     let failures = observed.failures;
-    let wait = Duration::from_secs(1 << failures.min(4));
+    let wait = Duration::from_secs(1 << (failures - 1).min(2));
+    observed.retry_at = Some(now.after(wait));
     world.resource_mut::<Timers>().arm_no_later(TimerKind::Pod, Owner::Pod(pod), now.after(wait));
     if failures >= GIVE_UP_NAMING && world.resource_mut::<Pleg>().unnamed.remove(&pod) {
         name(world, pod);
@@ -85,6 +87,7 @@ fn failed(world: &mut World, pod: Entity, now: Mono) {
 }
 
 pub(super) fn request_inspections(
+    clock: Res<Clock>,
     config: Res<NodeConfig>,
     index: Res<RuntimeIndex>,
     pleg: Res<Pleg>,
@@ -109,6 +112,10 @@ pub(super) fn request_inspections(
     for pod in touched.iter() {
         let Ok((key, _, flow, mut observed)) = pods.get_mut(pod) else { continue };
         if observed.inspecting.is_some() || (observed.inspection.is_some() && !observed.stale) {
+            continue;
+        }
+        if observed.retry_at.is_some_and(|at| at > clock.now.mono) {
+            // A runtime that is away refuses at once: asking again at once would burn the node's time.
             continue;
         }
         let objects = index.pods.get(&key.uid);

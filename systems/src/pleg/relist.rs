@@ -62,7 +62,12 @@ fn apply(world: &mut World, list: RuntimeList, first: bool) {
             Some(pod) => pod,
             None if groups.contains_key(uid) => {
                 let pod = pods::spawn_unclaimed(world, uid, now);
-                world.resource_mut::<Pleg>().unnamed.insert(pod);
+                match admitted(world).get(uid).and_then(|name| full_name(name)) {
+                    Some(name) => pods::enlist(world, pod, &name, true),
+                    None => {
+                        world.resource_mut::<Pleg>().unnamed.insert(pod);
+                    }
+                }
                 pod
             }
             None => continue,
@@ -86,18 +91,7 @@ fn claim_leftovers(world: &mut World, now: Now) {
     if !world.resource::<NodeConfig>().end_orphans {
         return;
     }
-    let mut left: BTreeMap<PodUid, String> = BTreeMap::new();
-    for record in &world.resource::<Recovered>().0 {
-        match record {
-            Record::PodAdmitted { uid, name, .. } => {
-                left.insert(uid.clone(), name.clone());
-            }
-            Record::PodForgotten { uid } => {
-                left.remove(uid);
-            }
-            Record::PodFinished { .. } => {}
-        }
-    }
+    let mut left = admitted(world);
     left.retain(|uid, _| !world.resource::<PodIndex>().by_uid.contains_key(uid));
     for (uid, name) in left {
         let Some((namespace, name)) = name.split_once('/') else { continue };
@@ -110,6 +104,27 @@ fn claim_leftovers(world: &mut World, now: Now) {
         pods::enlist(world, pod, &format!("{name}_{namespace}"), true);
         world.resource_mut::<Touched>().add(pod);
     }
+}
+
+/// `namespace/name` of the pods that earlier runs admitted and never buried.
+fn admitted(world: &World) -> BTreeMap<PodUid, String> {
+    let mut out = BTreeMap::new();
+    for record in &world.resource::<Recovered>().0 {
+        match record {
+            Record::PodAdmitted { uid, name, .. } => {
+                out.insert(uid.clone(), name.clone());
+            }
+            Record::PodForgotten { uid } => {
+                out.remove(uid);
+            }
+            Record::PodFinished { .. } => {}
+        }
+    }
+    out
+}
+
+fn full_name(recorded: &str) -> Option<String> {
+    recorded.split_once('/').map(|(namespace, name)| format!("{name}_{namespace}"))
 }
 
 /// False when the last inspection already shows exactly what the relist shows.
