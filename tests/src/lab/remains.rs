@@ -60,9 +60,22 @@ pub(super) fn remove(number: Number) -> Result<()> {
     remove_shim_sockets(&number.dir());
     let dir = number.dir();
     if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+        remove_folder(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
     }
     Ok(())
+}
+
+/// Removes a folder; one that was killed a moment ago may still write a last file into it.
+fn remove_folder(dir: &Path) -> std::io::Result<()> {
+    for _ in 0..20 {
+        match fs::remove_dir_all(dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            end => return end,
+        }
+    }
+    fs::remove_dir_all(dir)
 }
 
 /// Processes of the lab: known programs whose command line names its folder.
