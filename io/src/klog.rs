@@ -17,7 +17,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Crates whose details follow the verbosity. Libraries stay at warnings until verbosity 8, since they speak of bytes.
-const OWN: [&str; 8] = ["ticklet", "io", "engine", "systems", "components", "trace", "sim", "proto"];
+const OWN: [&str; 9] = ["ticklet", "io", "engine", "podspec", "systems", "components", "trace", "sim", "proto"];
 
 /// `logging.format`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,6 @@ pub mod lifecycle;
 mod planted;
 pub mod pleg;
 pub mod pods;
-pub mod podspec;
 pub mod report;
 pub mod runtime;
 pub mod sources;

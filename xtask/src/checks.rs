@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::run::{cargo, run};
 
 /// The crates that must touch no operating system.
-pub(crate) const CORE: [&str; 4] = ["components", "engine", "systems", "trace"];
+pub(crate) const CORE: [&str; 5] = ["components", "engine", "podspec", "systems", "trace"];
 
 /// The target that proves it: it has none.
 pub(crate) const PURE_TARGET: &str = "wasm32-unknown-unknown";

@@ -3,12 +3,12 @@
 //! Plain functions. A file that cannot be used keeps the pods it had; of several objects with one pod name, or one uid,
 //! the last in order of path and position counts.
 
-use crate::podspec::{Origin, Refusal, compile, status_digest_of};
 use components::edge::sources::{Manifest, ManifestProblem, Source};
 use components::ids::PodUid;
 use components::spec::PodSpec;
 use components::time::Wall;
 use components::world::SourceItem;
+use podspec::{Origin, Refusal, compile, status_digest_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -7,10 +7,11 @@ use crate::checks::CORE;
 use crate::run::{cargo, output};
 
 /// What a layer may import of the other layers.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("components", &[]),
     ("engine", &["components"]),
-    ("systems", &["components", "engine"]),
+    ("podspec", &["components"]),
+    ("systems", &["components", "engine", "podspec"]),
     ("trace", &["components"]),
     ("proto", &[]),
     ("proto-codegen", &[]),

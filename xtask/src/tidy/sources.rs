@@ -11,7 +11,7 @@ const MAX_LINES: usize = 800;
 const LONG_FILES: [(&str, usize); 0] = [];
 
 /// Layers that run in production: nothing there may panic on outside trouble.
-const PRODUCTION: [&str; 8] = ["components", "engine", "systems", "trace", "io", "proto", "sim", "ticklet"];
+const PRODUCTION: [&str; 9] = ["components", "engine", "podspec", "systems", "trace", "io", "proto", "sim", "ticklet"];
 
 /// Words that belong to some machine and not to the project, cut in two so that this file passes.
 const MACHINE_WORDS: [&str; 8] = [

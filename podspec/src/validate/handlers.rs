@@ -3,7 +3,7 @@
 
 use super::names;
 use super::pod::one_of;
-use crate::podspec::issues::Issues;
+use crate::issues::Issues;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, PodSpec, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 

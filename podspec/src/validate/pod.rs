@@ -2,7 +2,7 @@
 
 use super::amounts::{self, Of};
 use super::{check_label, containers, names, security, volumes};
-use crate::podspec::issues::Issues;
+use crate::issues::Issues;
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec, Toleration};
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];

@@ -1,7 +1,7 @@
 //! A validated Pod to the compact form that decisions use.
 
-use crate::podspec::resources::parse;
-use crate::podspec::{Origin, go_json, image, resources};
+use crate::resources::parse;
+use crate::{Origin, go_json, image, resources};
 use components::edge::cri::{AppArmor, DnsConfig, Propagation, Protocol, Seccomp};
 use components::edge::host::HostPathKind;
 use components::fnv::fnv1a_32;

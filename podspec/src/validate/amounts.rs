@@ -1,8 +1,8 @@
 //! Rules of requests and limits.
 
 use super::names;
-use crate::podspec::issues::Issues;
-use crate::podspec::resources::{List, parse};
+use crate::issues::Issues;
+use crate::resources::{List, parse};
 use components::quantity::Quantity;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 

@@ -2,7 +2,7 @@
 
 use super::names;
 use super::pod::one_of;
-use crate::podspec::issues::Issues;
+use crate::issues::Issues;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Sysctl,
 };

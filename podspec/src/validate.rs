@@ -8,7 +8,7 @@ mod pod;
 mod security;
 mod volumes;
 
-use crate::podspec::issues::Issues;
+use crate::issues::Issues;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 

@@ -2,8 +2,8 @@
 
 use super::names;
 use super::pod::one_of;
-use crate::podspec::issues::Issues;
-use crate::podspec::resources::parse;
+use crate::issues::Issues;
+use crate::resources::parse;
 use components::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 use std::collections::BTreeSet;

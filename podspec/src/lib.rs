@@ -14,7 +14,7 @@ mod statics;
 mod unsupported;
 mod validate;
 
-use crate::podspec::issues::Issues;
+use crate::issues::Issues;
 use components::edge::sources::Source;
 use components::spec::PodSpec;
 use components::time::Wall;

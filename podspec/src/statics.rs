@@ -1,7 +1,7 @@
 //! What makes a manifest's pod a static pod: name, namespace, uid, node, annotations, toleration; and what it may not
 //! refer to.
 
-use crate::podspec::Origin;
+use crate::Origin;
 use components::edge::sources::Source;
 use components::fnv::fnv1a_128;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration, Volume};

@@ -1,7 +1,7 @@
 //! What this version of ticklet does not act on yet: refused where running without it would be wrong or unsafe, named in
 //! a warning where the pod still does its work.
 
-use crate::podspec::issues::Issues;
+use crate::issues::Issues;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 
 /// Ends each refusal of this file.

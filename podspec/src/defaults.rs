@@ -1,7 +1,7 @@
 //! Defaults of a v1 Pod, as the API server (and the kubelet for its own sources) fills them in.
 
-use crate::podspec::image::{Named, named};
-use crate::podspec::resources;
+use crate::image::{Named, named};
+use crate::resources;
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, EnvVar, HTTPGetAction, LifecycleHandler, Pod, PodSecurityContext, PodSpec, Probe,
     ResourceRequirements, Volume,
