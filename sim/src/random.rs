@@ -106,6 +106,14 @@ pub fn run(seed: u64, setup: Setup) -> Result<Played, Box<Failure>> {
     Err(Box::new(Failure { seed, tick, violation, log: again.node.log, runs }))
 }
 
+/// Plays the history of a seed and returns the inputs and decisions of every tick, one record per start of the agent.
+#[must_use]
+pub fn record(seed: u64, setup: Setup) -> Vec<RunRecord> {
+    let mut history = History::new(seed, setup, true);
+    history.play();
+    std::mem::take(&mut history.node.checks.recorder.runs)
+}
+
 struct History {
     rng: Rng,
     node: Node,

@@ -2,6 +2,7 @@
 //!
 //! Writes [`JournalBacklog`]. While it is not empty nothing new is started: what a start relies on is not durable.
 
+use crate::turns::IngestTurn;
 use bevy_ecs::prelude::*;
 use components::edge::store::StoreIngress;
 use components::world::{Finished, JournalBacklog, PodIndex};
@@ -21,6 +22,15 @@ pub fn plugin(engine: &mut Engine) {
     let world = engine.world_mut();
     world.init_resource::<JournalBacklog>();
     world.insert_resource(finished(&recovered));
+    engine.add_systems(
+        Phase::Ingest,
+        take_failures
+            .in_set(JournalSystems)
+            .in_set(IngestTurn::Journal)
+            .before(IngestTurn::Health)
+            .before(IngestTurn::Completions)
+            .before(IngestTurn::Sources),
+    );
     engine.add_systems(Phase::Emit, offer_again.in_set(JournalSystems));
 }
 
@@ -42,14 +52,12 @@ fn finished(records: &[components::edge::store::Record]) -> Finished {
     out
 }
 
-fn offer_again(
+/// Before any decision of the tick: what relies on a lost record must see it lost.
+fn take_failures(
     clock: Res<Clock>,
     inbox: Res<Inbox>,
-    index: Res<PodIndex>,
     mut backlog: ResMut<JournalBacklog>,
-    mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
-    mut touched: ResMut<Touched>,
 ) {
     for fact in &inbox.store {
         let StoreIngress::CommitFailed { records, message } = fact;
@@ -61,6 +69,17 @@ fn offer_again(
         let wait = Duration::from_secs(1 << backlog.failures.min(5)).min(LONGEST_WAIT);
         timers.arm(TimerKind::Journal, Owner::Node, clock.now.mono.after(wait));
     }
+}
+
+fn offer_again(
+    clock: Res<Clock>,
+    inbox: Res<Inbox>,
+    index: Res<PodIndex>,
+    mut backlog: ResMut<JournalBacklog>,
+    mut outbox: ResMut<Outbox>,
+    mut timers: ResMut<Timers>,
+    mut touched: ResMut<Touched>,
+) {
     if timers.node_due(TimerKind::Journal) && inbox.store.is_empty() {
         // Offered once; a failure brings them back, silence means they are durable.
         for record in std::mem::take(&mut backlog.records) {

@@ -5,6 +5,8 @@ use bevy_ecs::prelude::SystemSet;
 /// Turns of `Phase::Ingest`, in order.
 #[derive(SystemSet, Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IngestTurn {
+    /// Durable records that were lost.
+    Journal,
     /// What the runtime says of itself.
     Health,
     /// What came of works for pods.

@@ -45,14 +45,15 @@ impl Restarts {
         match change {
             ContainerChange::Stopped => {
                 if let Some(record) = self.containers.get_mut(&key) {
-                    let ran_long = now.since(record.started) >= self.max * 2;
-                    record.restarts = if ran_long { 0 } else { record.restarts };
                     record.ended = Some(now);
                 }
                 Ok(())
             }
             ContainerChange::Started => {
                 let record = self.containers.entry(key).or_default();
+                // The agent counts until it learns of the end, which a lost event delays.
+                let seems_long = now.since(record.started) >= self.max * 2;
+                record.restarts = if seems_long { 0 } else { record.restarts };
                 record.started = now;
                 let Some(ended) = record.ended.take() else { return Ok(()) };
                 record.restarts += 1;
