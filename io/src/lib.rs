@@ -5,6 +5,7 @@ pub mod cri;
 pub mod dispatch;
 pub mod host;
 pub mod klog;
+pub mod logs;
 pub mod metrics;
 pub mod port;
 pub mod server;
