@@ -9,7 +9,7 @@
 //! | [`Reported`] | `systems::status` |
 //! | [`RuntimeHealth`] | `systems::health` |
 
-use crate::edge::cri::{ContainerState, PodInspection, RuntimeInfo, RuntimeList, SandboxConfig, SandboxState};
+use crate::edge::cri::{ContainerState, PodInspection, RuntimeInfo, RuntimeList, SandboxState};
 use crate::edge::sources::Source;
 use crate::ids::{ContainerId, PodUid, SandboxId, Ticket};
 use crate::spec::PodSpec;
@@ -190,6 +190,13 @@ pub struct Observed {
     pub stale: bool,
     /// The next inspection must list the pod's objects anew: one may exist whose id is not known.
     pub list: bool,
+    /// The next inspection must look at the sandboxes too, not only at the containers.
+    pub sandboxes: bool,
+    /// Objects known to be started when the inspection under way was asked for: it shows them so, and later news of
+    /// their start are none.
+    pub started: Vec<Arc<str>>,
+    /// The inspection under way leaves the sandboxes out: they are as they were.
+    pub containers_only: bool,
     /// Consecutive failed inspections.
     pub failures: u32,
     /// No inspection before this, after a failed one.
@@ -203,6 +210,12 @@ impl Observed {
     #[must_use]
     pub fn settled(&self) -> Option<&Arc<PodInspection>> {
         if self.stale || self.inspecting.is_some() { None } else { self.inspection.as_ref() }
+    }
+
+    /// True when the inspection under way was asked for after this object was known to have started.
+    #[must_use]
+    pub fn will_show_started(&self, id: &str) -> bool {
+        self.inspecting.is_some() && self.started.iter().any(|known| **known == *id)
     }
 }
 
@@ -227,8 +240,45 @@ pub struct PodObjects {
 /// Pods whose runtime state must be looked at again. Any domain adds; `systems::pleg` drains it in the same tick.
 #[derive(Resource, Default, Debug)]
 pub struct InspectRequests {
-    /// Pods, with whether their objects must be listed anew.
-    pub pods: BTreeMap<Entity, bool>,
+    /// What is asked for, by pod.
+    pub pods: BTreeMap<Entity, Look>,
+}
+
+impl InspectRequests {
+    /// Something may have changed: look at everything that is known of the pod.
+    pub fn look(&mut self, pod: Entity) {
+        self.pods.entry(pod).or_default().sandboxes = true;
+    }
+
+    /// As [`Self::look`], and list the pod's objects anew.
+    pub fn list(&mut self, pod: Entity) {
+        let look = self.pods.entry(pod).or_default();
+        look.sandboxes = true;
+        look.list = true;
+    }
+
+    /// This container is known to have started: look at the containers.
+    pub fn container_started(&mut self, pod: Entity, id: Arc<str>) {
+        self.pods.entry(pod).or_default().started.push(id);
+    }
+
+    /// This sandbox is known to have started: look at everything.
+    pub fn sandbox_started(&mut self, pod: Entity, id: Arc<str>) {
+        let look = self.pods.entry(pod).or_default();
+        look.sandboxes = true;
+        look.started.push(id);
+    }
+}
+
+/// What to look at.
+#[derive(Default, Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// List the pod's objects anew.
+    pub list: bool,
+    /// Look at the sandboxes too.
+    pub sandboxes: bool,
+    /// Objects known to have started.
+    pub started: Vec<Arc<str>>,
 }
 
 /// Pods known to be finished from earlier runs or this one: (uid, succeeded).
@@ -278,8 +328,8 @@ pub struct Flow {
     pub prepared: bool,
     /// Highest log attempt per container at preparation.
     pub log_attempts: Vec<(Arc<str>, u32)>,
-    /// Configuration of the newest sandbox that this process made or recomputed.
-    pub sandbox_config: Option<Arc<SandboxConfig>>,
+    /// This process made a sandbox for the pod.
+    pub made_sandbox: bool,
     /// Last thing that went wrong for the pod as a whole: (reason, message).
     pub error: Option<(&'static str, String)>,
     /// Do nothing for the pod before this, after an error.

@@ -6,6 +6,7 @@
 mod cgroup;
 mod files;
 pub mod machine;
+pub mod memory;
 mod mounts;
 mod remove;
 mod volume;

@@ -11,6 +11,7 @@ mod image;
 mod issues;
 mod resources;
 mod statics;
+mod tight;
 mod unsupported;
 mod validate;
 
@@ -98,7 +99,8 @@ pub fn compile(json: &str, origin: &Origin<'_>) -> Result<Compiled, Refusal> {
     }
     let warnings = warnings(&pod, &unknown);
     let deleting = pod.metadata.deletion_timestamp.is_some();
-    let spec = convert::convert(&pod, origin).map_err(Refusal::one)?;
+    let mut spec = convert::convert(&pod, origin).map_err(Refusal::one)?;
+    tight::tighten(&mut spec);
     Ok(Compiled { spec, warnings, deleting, status_digest })
 }
 

@@ -25,6 +25,11 @@ const MAX_PANICS: usize = 5;
 /// See [`MAX_PANICS`].
 const PANIC_WINDOW: Duration = Duration::from_secs(600);
 
+/// Facts after which the allocator's free memory is worth giving back.
+const BURST: usize = 1000;
+/// Quiet after which there is time for it.
+const QUIET: Duration = Duration::from_millis(500);
+
 /// Where works go.
 pub(crate) trait Works: Send {
     /// Runs works; each answers with one completion.
@@ -114,9 +119,13 @@ impl Driver {
         let mut carried: Vec<Ingress> = Vec::new();
         let mut panics: Vec<Instant> = Vec::new();
         let mut ticks = 0;
+        let mut facts = 0;
         loop {
             let mut batch = std::mem::take(&mut carried);
-            runtime.block_on(self.wait(engine.next_deadline(), &mut batch));
+            if runtime.block_on(self.wait(engine.next_deadline(), facts >= BURST, &mut batch)) {
+                facts = 0;
+            }
+            facts = batch.len().saturating_add(facts);
             if self.stop.is_cancelled() {
                 return Stopped::Asked;
             }
@@ -148,25 +157,39 @@ impl Driver {
         engine
     }
 
-    /// Waits for a fact or for `deadline`, then takes everything that waits.
-    async fn wait(&mut self, deadline: Option<Mono>, batch: &mut Vec<Ingress>) {
+    /// Waits for a fact or for `deadline`, then takes everything that waits. After a burst the first quiet moment is
+    /// used to give memory back; true when that was done.
+    async fn wait(&mut self, deadline: Option<Mono>, after_burst: bool, batch: &mut Vec<Ingress>) -> bool {
+        let mut gave_back = false;
         if batch.is_empty() {
             let wait = deadline.map_or(Duration::from_secs(3600), |at| at.since(self.clock.now().mono));
-            if wait > Duration::ZERO {
-                let receive = self.ingress.recv_many(batch, MAX_BATCH);
-                tokio::select! {
-                    biased;
-                    () = self.stop.cancelled() => return,
-                    // A closed channel would return at once and for ever; the senders live as long as we do.
-                    _ = receive => {}
-                    () = tokio::time::sleep(wait) => {}
+            if after_burst && wait > QUIET {
+                self.receive(QUIET, batch).await;
+                if batch.is_empty() && !self.stop.is_cancelled() {
+                    io::host::memory::give_back();
+                    gave_back = true;
+                    self.receive(wait.saturating_sub(QUIET), batch).await;
                 }
+            } else if wait > Duration::ZERO {
+                self.receive(wait, batch).await;
             }
         }
         while batch.len() < MAX_BATCH
             && let Ok(fact) = self.ingress.try_recv()
         {
             batch.push(fact);
+        }
+        gave_back
+    }
+
+    /// Waits for facts, `wait` at most.
+    async fn receive(&mut self, wait: Duration, batch: &mut Vec<Ingress>) {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {}
+            // A closed channel would return at once and for ever; the senders live as long as we do.
+            _ = self.ingress.recv_many(batch, MAX_BATCH) => {}
+            () = tokio::time::sleep(wait) => {}
         }
     }
 

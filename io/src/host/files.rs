@@ -4,10 +4,11 @@ use super::HostError;
 use components::edge::FailureClass;
 use components::edge::host::{Dir, File};
 use nix::fcntl::OFlag;
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Makes a directory, and its parents with the same mode, unless it is there. The mode of one that is there stays.
 pub(super) fn make_dir(dir: &Dir) -> Result<(), HostError> {
@@ -21,11 +22,12 @@ pub(super) fn make_dir_with(path: &Path, mode: u32) -> Result<bool, HostError> {
     if fs::metadata(path).is_ok_and(|found| found.is_dir()) {
         return Ok(false);
     }
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(mode).create(path) {
         Ok(()) => {
-            // A mode given to mkdir would be cut by the umask.
-            fs::set_permissions(path, Permissions::from_mode(mode))
-                .map_err(|error| HostError::io("set mode of", path, &error))?;
+            if mode & umask() != 0 {
+                fs::set_permissions(path, Permissions::from_mode(mode))
+                    .map_err(|error| HostError::io("set mode of", path, &error))?;
+            }
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -45,6 +47,16 @@ pub(super) fn make_dir_with(path: &Path, mode: u32) -> Result<bool, HostError> {
         }
         Err(error) => Err(HostError::io("make directory", path, &error)),
     }
+}
+
+/// Bits that the process takes off the modes of what it makes; read once. All of them when it can't be read.
+fn umask() -> u32 {
+    static UMASK: OnceLock<u32> = OnceLock::new();
+    *UMASK.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        line.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o7777)
+    })
 }
 
 /// Writes a file whole. One that is there is written in place: it may be bind-mounted into containers, which would

@@ -7,8 +7,9 @@ use bevy_ecs::prelude::*;
 use components::edge::cri::{ContainerChange, ContainerState, CriEffect, CriIngress, PodInspection, SandboxState};
 use components::edge::{Effect, FailureClass, Lane, Outcome, Why};
 use components::node::NodeConfig;
-use components::world::{InspectRequests, Observed, Pleg, PodIndex};
+use components::world::{Flow, InspectRequests, Observed, Pleg, PodIndex, Step};
 use engine::{Clock, Inbox, NewWork, Outbox, Owner, TimerKind, Timers, Touched};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest wait between two attempts to open the stream.
@@ -66,7 +67,7 @@ pub(super) fn take_events(
     clock: Res<Clock>,
     inbox: Res<Inbox>,
     index: Res<PodIndex>,
-    pods: Query<&Observed>,
+    pods: Query<(&Observed, &Flow)>,
     mut pleg: ResMut<Pleg>,
     mut timers: ResMut<Timers>,
     mut requests: ResMut<InspectRequests>,
@@ -82,12 +83,30 @@ pub(super) fn take_events(
             timers.arm_no_later(TimerKind::Relist, Owner::Node, clock.now.mono.after(RELIST));
             continue;
         };
-        let Ok(observed) = pods.get(entity) else { continue };
-        if observed.settled().is_none_or(|seen| is_news(seen, id.as_str(), *change)) {
-            requests.pods.entry(entity).or_insert(false);
-            touched.add(entity);
+        let Ok((observed, flow)) = pods.get(entity) else { continue };
+        let expected = *change == ContainerChange::Started
+            && (observed.will_show_started(id.as_str()) || is_unnamed_sandbox(observed, flow, id.as_str()));
+        if expected || !observed.settled().is_none_or(|seen| is_news(seen, id.as_str(), *change)) {
+            continue;
         }
+        if *change == ContainerChange::Started && is_container(observed, flow, id.as_str()) {
+            requests.container_started(entity, Arc::clone(&id.0));
+        } else {
+            requests.look(entity);
+        }
+        touched.add(entity);
     }
+}
+
+/// True for what may be the sandbox that is being made: until its id comes back it can't be asked for.
+fn is_unnamed_sandbox(observed: &Observed, flow: &Flow, id: &str) -> bool {
+    flow.in_flight.iter().any(|(_, step)| matches!(step, Step::RunSandbox)) && !is_container(observed, flow, id)
+}
+
+/// True for a container that the pod is known to have.
+fn is_container(observed: &Observed, flow: &Flow, id: &str) -> bool {
+    let seen = || observed.inspection.as_ref().is_some_and(|seen| seen.containers.iter().any(|c| c.id.as_str() == id));
+    flow.new_containers.iter().any(|(made, _)| made.as_str() == id) || seen()
 }
 
 /// False when the inspection already shows what the event says. `Created` is never news: whoever made the container

@@ -4,6 +4,7 @@ use crate::pods;
 use bevy_ecs::prelude::*;
 use components::edge::cri::{ContainerState, CriAnswer, CriEffect, KnownObjects, PodInspection};
 use components::edge::{Answer, Effect, Lane, Outcome, Why};
+use components::ids::SandboxId;
 use components::node::NodeConfig;
 use components::time::Mono;
 use components::world::{Desired, Flow, InspectRequests, Observed, Pleg, PodKey, RuntimeIndex};
@@ -37,8 +38,13 @@ pub(super) fn take_inspections(world: &mut World) {
     }
 }
 
-fn take(world: &mut World, pod: Entity, inspection: PodInspection, now: Mono) {
+fn take(world: &mut World, pod: Entity, mut inspection: PodInspection, now: Mono) {
     let Some(mut observed) = world.get_mut::<Observed>(pod) else { return };
+    if observed.containers_only
+        && let Some(before) = &observed.inspection
+    {
+        inspection.sandboxes.clone_from(&before.sandboxes);
+    }
     observed.inspecting = None;
     observed.failures = 0;
     observed.retry_at = None;
@@ -76,6 +82,7 @@ fn failed(world: &mut World, pod: Entity, now: Mono) {
     let Some(mut observed) = world.get_mut::<Observed>(pod) else { return };
     observed.inspecting = None;
     observed.stale = true;
+    observed.sandboxes |= !observed.containers_only;
     observed.failures = observed.failures.saturating_add(1);
     let failures = observed.failures;
     let wait = Duration::from_secs(1 << (failures - 1).min(2));
@@ -102,10 +109,15 @@ pub(super) fn request_inspections(
             touched.add(pod);
         }
     }
-    for (pod, list) in std::mem::take(&mut requests.pods) {
+    for (pod, look) in std::mem::take(&mut requests.pods) {
         if let Ok((_, _, _, mut observed)) = pods.get_mut(pod) {
             observed.stale = true;
-            observed.list |= list;
+            observed.list |= look.list;
+            observed.sandboxes |= look.sandboxes;
+            if observed.inspecting.is_none() {
+                observed.started.clear();
+            }
+            observed.started.extend(look.started);
         }
         touched.add(pod);
     }
@@ -130,8 +142,14 @@ pub(super) fn request_inspections(
             continue;
         }
         let known = (!observed.list).then(|| known(&observed, flow, objects));
+        let (known, containers_only) = match known {
+            Some(known) if !observed.sandboxes => without_sandboxes(known, observed.inspection.as_deref()),
+            known => (known, false),
+        };
         observed.stale = false;
         observed.list = false;
+        observed.sandboxes = false;
+        observed.containers_only = containers_only;
         observed.inspecting = Some(outbox.emit(NewWork {
             owner: Owner::Pod(pod),
             lane: Lane::Free,
@@ -141,6 +159,16 @@ pub(super) fn request_inspections(
             effect: Effect::Cri(CriEffect::InspectPod { uid: key.uid.clone(), known }),
         }));
     }
+}
+
+/// Leaves the sandboxes out when each of them was seen before: nothing says that one of them changed.
+fn without_sandboxes(mut known: KnownObjects, seen: Option<&PodInspection>) -> (Option<KnownObjects>, bool) {
+    let seen = |id: &SandboxId| seen.is_some_and(|seen| seen.sandboxes.iter().any(|s| s.id == *id));
+    let spared = !known.sandboxes.is_empty() && known.sandboxes.iter().all(seen);
+    if spared {
+        known.sandboxes.clear();
+    }
+    (Some(known), spared)
 }
 
 fn known(observed: &Observed, flow: &Flow, listed: Option<&components::world::PodObjects>) -> KnownObjects {

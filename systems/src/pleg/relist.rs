@@ -73,7 +73,7 @@ fn apply(world: &mut World, list: RuntimeList, first: bool) {
             None => continue,
         };
         if needs_inspection(world, pod, groups.get(uid)) {
-            world.resource_mut::<InspectRequests>().pods.entry(pod).or_insert(false);
+            world.resource_mut::<InspectRequests>().look(pod);
         }
         world.resource_mut::<Touched>().add(pod);
     }

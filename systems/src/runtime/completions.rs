@@ -3,13 +3,14 @@
 use super::backoff;
 use crate::planted;
 use bevy_ecs::prelude::*;
-use components::edge::cri::CriAnswer;
+use components::edge::cri::{ContainerState, CriAnswer};
 use components::edge::host::HostAnswer;
 use components::edge::{Answer, FailureClass, Outcome};
 use components::planted::{Bug, Planted};
 use components::time::Mono;
 use components::world::{ContainerRun, Desired, Flow, InspectRequests, Observed, PodContainers, Progress, Step};
 use engine::{Clock, Inbox, Owner, TimerKind, Timers, Touched};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Wait after an error of one container that is no back-off of its own (contract 7: pod sync error back-off).
@@ -47,8 +48,13 @@ pub(super) fn take_completions(
             None => taken.pod(&step, &arrived.outcome),
         }
         let (inspect, wake) = (taken.inspect, taken.wake);
-        if let Some(list) = inspect {
-            *requests.pods.entry(pod).or_insert(false) |= list;
+        match inspect {
+            None => {}
+            Some(Look::All) => requests.look(pod),
+            Some(Look::List) => requests.list(pod),
+            Some(Look::SandboxStarted(id)) => requests.sandbox_started(pod, id),
+            Some(Look::ContainerStarted(id)) if shows_started(observed, &id) => {}
+            Some(Look::ContainerStarted(id)) => requests.container_started(pod, id),
         }
         if let Some(at) = wake {
             timers.arm_no_later(TimerKind::Pod, Owner::Pod(pod), at);
@@ -67,14 +73,39 @@ const fn container_of(step: &Step) -> Option<u16> {
     }
 }
 
+/// How to look at a pod again.
+enum Look {
+    /// At everything that is known.
+    All,
+    /// List its objects anew.
+    List,
+    /// At everything; this sandbox has started.
+    SandboxStarted(Arc<str>),
+    /// At its containers; this one has started.
+    ContainerStarted(Arc<str>),
+}
+
+impl Look {
+    const fn list_if(uncertain: bool) -> Self {
+        if uncertain { Self::List } else { Self::All }
+    }
+}
+
+/// True when the start of this container is seen, or will be by the inspection under way.
+fn shows_started(observed: &Observed, id: &str) -> bool {
+    let started = |state| matches!(state, ContainerState::Running | ContainerState::Exited);
+    let seen = observed.settled().is_some_and(|s| s.containers.iter().any(|c| c.id.as_str() == id && started(c.state)));
+    seen || observed.will_show_started(id)
+}
+
 /// What one completion does to a pod.
 struct Taken<'a> {
     flow: &'a mut Flow,
     now: Mono,
     /// Version of the pod's last inspection.
     version: u64,
-    /// Look at the pod again; true: list its objects anew.
-    inspect: Option<bool>,
+    /// Look at the pod again.
+    inspect: Option<Look>,
     /// Look at the pod again at this time.
     wake: Option<Mono>,
 }
@@ -121,20 +152,20 @@ impl Taken<'_> {
                 self.flow.new_sandboxes.push(id.clone());
                 self.flow.new_since = self.version;
                 self.recovered();
-                self.inspect = Some(false);
+                self.inspect = Some(Look::SandboxStarted(Arc::clone(&id.0)));
             }
             (Step::RunSandbox, _) => {
                 self.failed("FailedCreatePodSandBox", outcome);
-                self.inspect = Some(uncertain(outcome));
+                self.inspect = Some(Look::list_if(uncertain(outcome)));
             }
             (Step::StopSandbox(id), _) if done => {
                 self.flow.stopped_sandboxes.insert(id.clone());
                 self.recovered();
-                self.inspect = Some(false);
+                self.inspect = Some(Look::All);
             }
             (Step::RemoveSandbox(_) | Step::RemoveContainer(_) | Step::StopContainer(_), _) if done => {
                 self.recovered();
-                self.inspect = Some(false);
+                self.inspect = Some(Look::All);
             }
             (Step::CleanPod(all), _) if done => {
                 self.flow.cleaned = true;
@@ -145,12 +176,12 @@ impl Taken<'_> {
             (Step::StopContainer(id), _) => {
                 self.flow.stopping.remove(id);
                 self.failed("FailedKillPod", outcome);
-                self.inspect = Some(false);
+                self.inspect = Some(Look::All);
             }
             (Step::CleanPod(_), _) => self.failed("FailedCleanUp", outcome),
             _ => {
                 self.failed("FailedKillPod", outcome);
-                self.inspect = Some(false);
+                self.inspect = Some(Look::All);
             }
         }
     }
@@ -209,18 +240,18 @@ impl Taken<'_> {
             }
             (Step::CreateContainer(_), _) => {
                 self.put_off(run, "CreateContainerError", said(outcome));
-                self.inspect = Some(uncertain(outcome));
+                self.inspect = Some(Look::list_if(uncertain(outcome)));
             }
-            (Step::StartContainer(_, _), Outcome::Done(_)) => {
+            (Step::StartContainer(_, id), Outcome::Done(_)) => {
                 run.progress = Progress::Idle;
                 run.image = None;
                 run.waiting = None;
                 self.note("Started container", name);
-                self.inspect = Some(false);
+                self.inspect = Some(Look::ContainerStarted(Arc::clone(&id.0)));
             }
             (Step::StartContainer(_, _), _) => {
                 self.put_off(run, "RunContainerError", said(outcome));
-                self.inspect = Some(false);
+                self.inspect = Some(Look::All);
             }
             _ => {}
         }

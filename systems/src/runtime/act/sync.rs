@@ -48,7 +48,7 @@ impl Pod<'_, '_> {
     /// Bugs for tests of the tests.
     fn plant(&self, spec: &PodSpec, seen: &PodInspection, actions: &mut PodActions) {
         let running = || seen.containers.iter().filter(|c| actions::may_run(c.state));
-        if self.node.planted(Bug::RestartIgnoresObserved) && self.flow.sandbox_config.is_none() {
+        if self.node.planted(Bug::RestartIgnoresObserved) && !self.flow.made_sandbox {
             actions.stop.extend(running().map(|c| (c.id.clone(), "planted".to_owned())));
         }
         if self.node.planted(Bug::StartSecondInstance) {
@@ -131,7 +131,7 @@ impl Pod<'_, '_> {
             return;
         }
         let made = config::sandbox(spec, self.node.site(), attempt);
-        self.flow.sandbox_config = Some(Arc::new(made.clone()));
+        self.flow.made_sandbox = true;
         for run in &mut self.runs {
             run.progress = Progress::Idle;
             run.image = None;
