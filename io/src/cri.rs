@@ -8,6 +8,7 @@
 mod client;
 mod events;
 mod failure;
+mod flights;
 mod from_proto;
 mod inspect;
 mod lean;
@@ -25,6 +26,7 @@ use tokio::sync::mpsc;
 use self::client::Client;
 use self::events::Watch;
 use self::failure::CallError;
+use self::flights::Flights;
 use crate::port::Port;
 
 /// Where the runtime is.
@@ -51,6 +53,8 @@ pub struct EndpointError {
 pub struct CriPort {
     runtime: Client,
     images: Client,
+    /// Questions for images under way.
+    flights: Flights<Answer, CallError>,
     /// The list before, whose ids the next one shares.
     before: Mutex<Arc<RuntimeList>>,
     events: Watch,
@@ -75,6 +79,7 @@ impl CriPort {
             image_endpoint: image_endpoint.to_owned(),
             endpoint: options.runtime_endpoint.clone(),
             before: Mutex::default(),
+            flights: Flights::default(),
             runtime,
         })
     }
@@ -143,19 +148,15 @@ impl CriPort {
     async fn image(&self, effect: CriEffect) -> Result<Answer, CallError> {
         match effect {
             CriEffect::FindImage { image } => {
-                const PATH: &str = "/runtime.v1.ImageService/ImageStatus";
-                let spec = pb::ImageSpec { image, ..Default::default() };
-                let request = pb::ImageStatusRequest { image: Some(spec), verbose: false };
-                let found = match self.images.call::<_, pb::ImageStatusResponse>(PATH, request).await {
-                    Err(error) if error.class() == FailureClass::NotFound => None,
-                    other => other?.image.map(from_proto::found_image),
-                };
-                Ok(Answer::Cri(CriAnswer::ImageFound(found)))
+                let ask = |image| find_image(self.images.clone(), image);
+                self.flights.join(image, ask).await.map_err(Arc::unwrap_or_clone)
             }
             CriEffect::PullImage { image, config } => {
                 const PATH: &str = "/runtime.v1.ImageService/PullImage";
                 let request = to_proto::pull_image(image, *config);
-                let pulled: pb::PullImageResponse = self.images.call(PATH, request).await?;
+                let pulled: Result<pb::PullImageResponse, _> = self.images.call(PATH, request).await;
+                self.flights.part();
+                let pulled = pulled?;
                 let image_ref = given(PATH, pulled.image_ref)?.into();
                 Ok(Answer::Cri(CriAnswer::ImagePulled { image_ref }))
             }
@@ -245,6 +246,17 @@ fn named(outcome: Outcome, endpoint: &str) -> Outcome {
         }
         other => other,
     }
+}
+
+async fn find_image(images: Client, image: String) -> Result<Answer, CallError> {
+    const PATH: &str = "/runtime.v1.ImageService/ImageStatus";
+    let spec = pb::ImageSpec { image, ..Default::default() };
+    let request = pb::ImageStatusRequest { image: Some(spec), verbose: false };
+    let found = match images.call::<_, pb::ImageStatusResponse>(PATH, request).await {
+        Err(error) if error.class() == FailureClass::NotFound => None,
+        other => other?.image.map(from_proto::found_image),
+    };
+    Ok(Answer::Cri(CriAnswer::ImageFound(found)))
 }
 
 /// What is not there needs no stop and no removal.

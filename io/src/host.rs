@@ -160,10 +160,7 @@ impl Inner {
         if let Some(cgroup) = &prepare.cgroup {
             self.cgroups.create(cgroup)?;
         }
-        for dir in &prepare.dirs {
-            cancel.check()?;
-            files::make_dir(dir)?;
-        }
+        files::make_dirs(&prepare.dirs, || cancel.check())?;
         for volume in &prepare.volumes {
             cancel.check()?;
             volume::set_up(volume)?;
@@ -203,7 +200,8 @@ impl Inner {
 fn prepare_container(prepare: &PrepareContainer, cancel: &Cancel) -> Result<Answer, HostError> {
     for dir in &prepare.dirs {
         cancel.check()?;
-        files::make_dir(dir)?;
+        // Parents belong to the pod: no other start waits for a mkdir that finds the directory there.
+        files::create_dir(Path::new(&dir.path), dir.mode)?;
     }
     for file in &prepare.files {
         cancel.check()?;

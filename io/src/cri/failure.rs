@@ -8,7 +8,7 @@ use components::edge::{Failure, FailureClass, Outcome};
 use tonic::{Code, Status};
 
 /// Why a call gave no usable answer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum CallError {
     /// The runtime, or the transport to it, said so.
     Refused(Box<Status>),

@@ -10,18 +10,34 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Makes a directory, and its parents with the same mode, unless it is there. The mode of one that is there stays.
-pub(super) fn make_dir(dir: &Dir) -> Result<(), HostError> {
-    make_dir_with(Path::new(&dir.path), dir.mode).map(|_| ())
+/// Makes directories in order, each with its parents in the same mode, unless it is there. The mode of one that is
+/// there stays. `go_on` is asked before each.
+pub(super) fn make_dirs(dirs: &[Dir], mut go_on: impl FnMut() -> Result<(), HostError>) -> Result<(), HostError> {
+    let mut made: Vec<&Path> = Vec::new();
+    for dir in dirs {
+        go_on()?;
+        let path = Path::new(&dir.path);
+        // Below one that was made just now there is nothing to look for.
+        let below_new = path.parent().is_some_and(|parent| made.contains(&parent));
+        if if below_new { create_dir(path, dir.mode)? } else { make_dir_with(path, dir.mode)? } {
+            made.push(path);
+        }
+    }
+    Ok(())
 }
 
-/// As [`make_dir`]; true when the directory was made.
+/// Makes a directory, and its parents with the same mode; true when it was made, false when it was there.
 pub(super) fn make_dir_with(path: &Path, mode: u32) -> Result<bool, HostError> {
     // Looked for first: most parents are there, and a failing mkdir would wait for the lock of the folder above, which
     // the starts of all pods share.
     if fs::metadata(path).is_ok_and(|found| found.is_dir()) {
         return Ok(false);
     }
+    create_dir(path, mode)
+}
+
+/// As [`make_dir_with`] without looking first.
+pub(super) fn create_dir(path: &Path, mode: u32) -> Result<bool, HostError> {
     match DirBuilder::new().mode(mode).create(path) {
         Ok(()) => {
             if mode & umask() != 0 {
@@ -65,13 +81,12 @@ pub(super) fn write_file(file: &File) -> Result<(), HostError> {
     let path = Path::new(&file.path);
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(file.mode).custom_flags(OFlag::O_NOFOLLOW.bits());
-    let (mut handle, new) = match options.open(path) {
-        Ok(handle) => (handle, false),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let made = options.create_new(true).open(path);
-            (made.map_err(|error| HostError::io("make file", path, &error))?, true)
+    let (mut handle, new) = match options.clone().create_new(true).open(path) {
+        Ok(handle) => (handle, true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            (options.open(path).map_err(|error| HostError::io("open file", path, &error))?, false)
         }
-        Err(error) => return Err(HostError::io("open file", path, &error)),
+        Err(error) => return Err(HostError::io("make file", path, &error)),
     };
     let written = fill(&mut handle, file, new);
     if written.is_err() && new {
@@ -85,8 +100,15 @@ pub(super) fn write_file(file: &File) -> Result<(), HostError> {
 
 fn fill(handle: &mut fs::File, file: &File, new: bool) -> io::Result<()> {
     let wanted = file.content.as_bytes();
+    if new {
+        handle.write_all(wanted)?;
+        if file.mode & umask() != 0 {
+            handle.set_permissions(Permissions::from_mode(file.mode))?;
+        }
+        return Ok(());
+    }
     // A reader in a container never sees a moment of emptiness when nothing changes.
-    let same = !new && {
+    let same = {
         let mut present = Vec::new();
         let limit = wanted.len() as u64 + 1;
         Read::by_ref(handle).take(limit).read_to_end(&mut present)?;
@@ -144,10 +166,10 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let path = top.path().join("a/b");
         let dir = Dir { path: path.display().to_string(), mode: 0o777 };
-        make_dir(&dir).unwrap();
+        make_dirs(std::slice::from_ref(&dir), || Ok(())).unwrap();
         assert_eq!((mode(&path), mode(&top.path().join("a"))), (0o777, 0o777));
         fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
-        make_dir(&dir).unwrap();
+        make_dirs(std::slice::from_ref(&dir), || Ok(())).unwrap();
         assert_eq!(mode(&path), 0o700);
         fs::write(path.join("file"), "").unwrap();
         let error = make_dir_with(&path.join("file"), 0o755).unwrap_err();
