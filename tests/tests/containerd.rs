@@ -5,6 +5,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+#[path = "containerd/cases.rs"]
+mod cases;
 #[path = "containerd/crashes.rs"]
 mod crashes;
 #[path = "containerd/input.rs"]

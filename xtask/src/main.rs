@@ -2,6 +2,7 @@
 //!
 //! Reads the command line, picks the task, prints its failure in one line. CI calls only `cargo xtask test`.
 
+mod cases;
 mod checks;
 mod codegen;
 mod install;
@@ -21,6 +22,7 @@ usage: cargo xtask TASK
 
   up [PATH…] [--runtime-endpoint URL]      the example pods, or those of PATH, live on a private containerd or on URL
   test [--only STEP[,STEP]] [-- FILTER]   everything CI runs; --only picks steps by name
+  test --reference [-- FILTER]            the acceptance cases on ticklet and on the reference kubelet, as a table
   tidy                                    structure of the repository: layers, heads, sizes, words, licences
   codegen [--check]                       generate the CRI types from `proto/cri`, or compare them
   lab [containerd2|containerd1]           a private containerd with images, until Ctrl-C

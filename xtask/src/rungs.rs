@@ -31,7 +31,7 @@ enum Rung {
 }
 
 /// One built test program.
-struct Program {
+pub(crate) struct Program {
     rung: Rung,
     name: String,
     manifest_dir: PathBuf,
@@ -126,6 +126,22 @@ fn run_real(
     run_rung(report, label, programs, rung, filter, &env)
 }
 
+/// Builds everything and gives the test program of the containerd rung.
+pub(crate) fn containerd_program() -> Result<Program> {
+    build()?.into_iter().find(|program| program.rung == Rung::Containerd).context("no test program for containerd")
+}
+
+/// Runs a test program with a filter; the lines it printed. That tests failed is told by the lines only.
+pub(crate) fn run_and_list(
+    program: &Program,
+    filter: &[String],
+    env: &[(&str, impl AsRef<OsStr>)],
+) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    run_program(program, filter, env, |line| lines.push(line.to_owned()))?;
+    Ok(lines)
+}
+
 /// Builds all test programs and the binaries they drive, with the same features and flags.
 fn build() -> Result<Vec<Program>> {
     run_command(cargo(&["build", "--workspace", "--bins", "--locked"]))?;
@@ -177,7 +193,7 @@ fn run_rung(
     let mut sum = Counts::default();
     for program in programs.iter().filter(|program| program.rung == rung) {
         println!("--- {}", program.name);
-        match run_program(program, filter, env) {
+        match run_program(program, filter, env, |_| ()) {
             Ok(counts) if counts.failed == 0 => sum.add(counts),
             Ok(counts) => {
                 sum.add(counts);
@@ -200,12 +216,17 @@ fn run_rung(
 }
 
 /// Runs one test program to its end and reads the counts off its summary.
-fn run_program(program: &Program, filter: &[String], env: &[(&str, impl AsRef<OsStr>)]) -> Result<Counts> {
+fn run_program(
+    program: &Program,
+    filter: &[String],
+    env: &[(&str, impl AsRef<OsStr>)],
+    line: impl FnMut(&str),
+) -> Result<Counts> {
     let mut command = Command::new(&program.executable);
     command.args(filter).current_dir(&program.manifest_dir).env("CARGO_MANIFEST_DIR", &program.manifest_dir);
     command.envs(env.iter().map(|(key, value)| (key, value))).stdout(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot start {}", program.executable.display()))?;
-    let summary = follow(&mut child)?;
+    let summary = follow(&mut child, line)?;
     let status = child.wait()?;
     let Some(summary) = summary else { bail!("ended with {status} and no summary") };
     if summary.ignored > 0 {
@@ -218,7 +239,7 @@ fn run_program(program: &Program, filter: &[String], env: &[(&str, impl AsRef<Os
 }
 
 /// Echoes the child's output until it ends or the deadline passes; returns the summary it printed.
-fn follow(child: &mut Child) -> Result<Option<Summary>> {
+fn follow(child: &mut Child, mut heard: impl FnMut(&str)) -> Result<Option<Summary>> {
     let stdout = child.stdout.take().context("no output pipe")?;
     let lines = lines_of(stdout);
     let end = Instant::now() + DEADLINE;
@@ -228,6 +249,7 @@ fn follow(child: &mut Child) -> Result<Option<Summary>> {
             Ok(line) => {
                 summary = Summary::parse(&line).or(summary);
                 println!("{line}");
+                heard(&line);
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(summary),
             Err(RecvTimeoutError::Timeout) => {

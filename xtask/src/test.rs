@@ -9,6 +9,9 @@ use crate::{checks, codegen, install, rungs, tidy};
 
 /// Runs all steps, or those named after `--only`; what follows `--` filters tests by name.
 pub(crate) fn task(args: &[String]) -> Result<()> {
+    if let Some(("--reference", rest)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return crate::cases::task(rest.strip_prefix(&["--".to_owned()][..]).unwrap_or(rest));
+    }
     let (only, filter) = parse(args)?;
     let mut report = Report::new(only);
     report

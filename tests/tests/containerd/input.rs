@@ -3,12 +3,12 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use tests::node::{NODE, Node};
+use tests::node::Node;
 
 use crate::{SOON, WAIT, chosen_node, shell_pod};
 
 /// Watches for a while that the pod keeps its one container.
-fn check_undisturbed(node: &mut Node, pod: &str, id: &str, time: Duration) {
+pub(crate) fn check_undisturbed(node: &mut Node, pod: &str, id: &str, time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
         let running = node.running(pod).unwrap();
@@ -16,43 +16,6 @@ fn check_undisturbed(node: &mut Node, pod: &str, id: &str, time: Duration) {
         node.check_alive().unwrap();
         std::thread::sleep(Duration::from_millis(200));
     }
-}
-
-#[test]
-fn spare_hidden_and_broken_files_beside_a_manifest() {
-    let Some(mut node) = chosen_node() else {
-        return;
-    };
-    let sleep = |seconds: u32| shell_pod("web", &format!("trap 'exit 0' TERM; sleep {seconds} & wait"), "");
-    node.put("web.yaml", sleep(1000)).unwrap();
-    let first = node.wait_running("web", SOON).unwrap();
-    fs::write(node.manifests().join(".web.yaml.swp"), b"b0VIM 9.0\0\x01garbage").unwrap();
-    check_undisturbed(&mut node, "web", &first.id, Duration::from_secs(2));
-
-    node.put("web.yaml", sleep(2000)).unwrap();
-    let second = node
-        .wait("the replacement runs", SOON, |node| {
-            let running = node.running("web")?;
-            assert!(running.len() <= 1, "two web pods: {running:?}");
-            Ok(running.into_iter().find(|container| container.id != first.id))
-        })
-        .unwrap();
-
-    fs::write(node.manifests().join("aa.yaml"), "").unwrap();
-    fs::write(node.manifests().join("bb.yaml"), "apiVersion: v1\nkind: Pod\nmetadata:\n  name: [cut").unwrap();
-    fs::create_dir(node.manifests().join("cc")).unwrap();
-    check_undisturbed(&mut node, "web", &second.id, Duration::from_secs(3));
-
-    fs::write(node.manifests().join("web.yaml.bak"), sleep(3000)).unwrap();
-    let end = Instant::now() + Duration::from_secs(6);
-    while Instant::now() < end {
-        let name = format!("web-{NODE}");
-        let ready =
-            node.crictl().pods().unwrap().into_iter().filter(|sandbox| sandbox.name == name && sandbox.ready).count();
-        assert!(ready <= 1, "{ready} web pods at once");
-        std::thread::sleep(Duration::from_millis(250));
-    }
-    node.wait_running("web", SOON).unwrap();
 }
 
 /// Files that no kubelet should fall over.

@@ -1,0 +1,6 @@
+//! Acceptance cases: reports of people who run nodes, each with the right value asserted.
+//!
+//! They do not ask whether ticklet or the reference kubelet is under them: `cargo xtask test --reference` runs both.
+
+#[path = "cases/config.rs"]
+mod config;
