@@ -366,6 +366,7 @@ fn boot() -> Boot {
         seccomp_default: false,
         max_pods: 10_000,
         end_orphans: true,
+        limits: components::node::NodeLimits::default(),
     };
     let machine = Machine {
         hostname: "bench".to_owned(),

@@ -1,5 +1,9 @@
 //! What the core is told once at start: the node's configuration and the machine's facts. Part of a trace's header.
 
+mod limits;
+
+pub use limits::{NodeLimits, UserIds};
+
 use bevy_ecs::prelude::Resource;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -72,6 +76,9 @@ pub struct NodeConfig {
     /// Pods that only the runtime knows are ended, as a node's one kubelet does. False for `ticklet up`, which shares
     /// its runtime with others and leaves their pods alone.
     pub end_orphans: bool,
+    /// What bounds pods.
+    #[serde(default)]
+    pub limits: NodeLimits,
 }
 
 /// Facts of this machine, read once at start.
@@ -89,6 +96,12 @@ pub struct Machine {
     pub hugepage_sizes: Vec<String>,
     /// True with the unified cgroup hierarchy only.
     pub cgroup_v2: bool,
+    /// The kernel enforces AppArmor profiles.
+    #[serde(default)]
+    pub apparmor: bool,
+    /// The kernel can limit swap per cgroup.
+    #[serde(default)]
+    pub swap_controller: bool,
     /// The node's resolver configuration (`resolvConf`); `None` when `resolvConf` is "".
     pub resolver: Option<crate::edge::cri::DnsConfig>,
     /// The node's `/etc/hosts`, for pods in the node's network.

@@ -2,7 +2,7 @@
 //!
 //! Defaults are applied and quantities are numbers. What `/pods` must show again stays as the defaulted JSON.
 
-use crate::edge::cri::{AppArmor, Propagation, Protocol, Seccomp};
+use crate::edge::cri::{AppArmor, GroupsPolicy, Propagation, Protocol, Seccomp};
 use crate::edge::host::HostPathKind;
 use crate::edge::sources::Source;
 use crate::ids::{PodUid, Sensitive};
@@ -47,6 +47,8 @@ pub struct PodSpec {
     pub host_pid: bool,
     /// `spec.hostIPC`.
     pub host_ipc: bool,
+    /// `spec.hostUsers`: false gives the pod a user namespace of its own.
+    pub host_users: bool,
     /// `spec.shareProcessNamespace`.
     pub share_process_namespace: bool,
     /// `spec.hostAliases`: (ip, host names).
@@ -63,6 +65,8 @@ pub struct PodSpec {
     pub runtime_class: Option<String>,
     /// `spec.priority`.
     pub priority: i32,
+    /// `spec.priorityClassName`.
+    pub priority_class: String,
     /// Computed QoS class.
     pub qos: QosClass,
     /// `spec.overhead`.
@@ -151,6 +155,8 @@ pub struct PodSecurity {
     pub fs_group: Option<i64>,
     /// `supplementalGroups`.
     pub supplemental_groups: Vec<i64>,
+    /// `supplementalGroupsPolicy`.
+    pub groups_policy: Option<GroupsPolicy>,
     /// `sysctls`.
     pub sysctls: BTreeMap<String, String>,
     /// `seccompProfile`.
@@ -340,7 +346,7 @@ pub struct ContainerSecuritySpec {
     pub unmasked_proc: bool,
     /// `seccompProfile`.
     pub seccomp: Option<Seccomp>,
-    /// `appArmorProfile`.
+    /// `appArmorProfile`, or what the older annotation says of the container.
     pub apparmor: Option<AppArmor>,
     /// `seLinuxOptions`: user, role, type, level.
     pub selinux: Option<[String; 4]>,

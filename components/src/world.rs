@@ -160,6 +160,8 @@ pub enum EndCause {
     Drained,
     /// `activeDeadlineSeconds` passed.
     DeadlineExceeded,
+    /// The node does not take it.
+    Refused,
 }
 
 /// One change of stage.

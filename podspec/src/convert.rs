@@ -1,8 +1,9 @@
 //! A validated Pod to the compact form that decisions use.
 
 use crate::resources::parse;
-use crate::{Origin, go_json, image, resources};
-use components::edge::cri::{AppArmor, DnsConfig, Propagation, Protocol, Seccomp};
+use crate::validate::dotted;
+use crate::{Origin, apparmor, go_json, image, resources};
+use components::edge::cri::{DnsConfig, GroupsPolicy, Propagation, Protocol, Seccomp};
 use components::edge::host::HostPathKind;
 use components::fnv::fnv1a_32;
 use components::ids::{PodUid, Sensitive};
@@ -22,7 +23,10 @@ pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, St
     let spec = pod.spec.as_ref().unwrap_or(&unset);
     let name = text(&pod.metadata.name);
     let set = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
-    let hostname = set(&spec.hostname_override).or_else(|| set(&spec.hostname)).unwrap_or_else(|| name.clone());
+    let overridden = set(&spec.hostname_override);
+    // A name that overrides is the whole name: there is no other one to go with it.
+    let subdomain = if overridden.is_some() { String::new() } else { text(&spec.subdomain) };
+    let hostname = overridden.or_else(|| set(&spec.hostname)).unwrap_or_else(|| name.clone());
     Ok(PodSpec {
         uid: PodUid::from(text(&pod.metadata.uid)),
         namespace: text(&pod.metadata.namespace).into(),
@@ -39,11 +43,12 @@ pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, St
         grace_seconds: seconds(spec.termination_grace_period_seconds).unwrap_or(30),
         active_deadline_seconds: seconds(spec.active_deadline_seconds),
         hostname,
-        subdomain: text(&spec.subdomain),
+        subdomain,
         hostname_as_fqdn: spec.set_hostname_as_fqdn == Some(true),
         host_network: spec.host_network == Some(true),
         host_pid: spec.host_pid == Some(true),
         host_ipc: spec.host_ipc == Some(true),
+        host_users: spec.host_users != Some(false),
         share_process_namespace: spec.share_process_namespace == Some(true),
         host_aliases: host_aliases(spec),
         dns_policy: match spec.dns_policy.as_deref() {
@@ -57,11 +62,12 @@ pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, St
         service_account: text(&spec.service_account_name),
         runtime_class: set(&spec.runtime_class_name),
         priority: spec.priority.unwrap_or(0),
+        priority_class: text(&spec.priority_class_name),
         qos: resources::qos(spec),
         overhead: spec.overhead.as_ref().map(resources::list).unwrap_or_default(),
         resources: spec.resources.as_ref().map(resources::requirements),
         volumes: spec.volumes.iter().flatten().map(volume).collect(),
-        containers: containers(spec),
+        containers: containers(pod, spec),
         name: name.into(),
         json: json.into(),
     })
@@ -83,7 +89,10 @@ fn host_aliases(spec: &api::PodSpec) -> Vec<(String, Vec<String>)> {
 fn dns_config(config: &api::PodDNSConfig) -> DnsConfig {
     let option = |option: &api::PodDNSConfigOption| {
         let name = text(&option.name);
-        option.value.as_ref().map_or_else(|| name.clone(), |value| format!("{name}:{value}"))
+        match option.value.as_deref().filter(|value| !value.is_empty()) {
+            Some(value) => format!("{name}:{value}"),
+            None => name,
+        }
     };
     DnsConfig {
         servers: config.nameservers.clone().unwrap_or_default(),
@@ -92,7 +101,12 @@ fn dns_config(config: &api::PodDNSConfig) -> DnsConfig {
     }
 }
 
-fn containers(spec: &api::PodSpec) -> Vec<ContainerSpec> {
+fn containers(pod: &api::Pod, spec: &api::PodSpec) -> Vec<ContainerSpec> {
+    let container = |c: &api::Container, kind| {
+        let mut made = container(c, kind);
+        made.security.apparmor = made.security.apparmor.or_else(|| apparmor::annotated(pod, &c.name));
+        made
+    };
     let init = spec.init_containers.iter().flatten().map(|c| {
         let kind = if resources::is_sidecar(c) { ContainerKind::Sidecar } else { ContainerKind::Init };
         container(c, kind)
@@ -230,9 +244,13 @@ fn pod_security(security: &api::PodSecurityContext) -> PodSecurity {
         run_as_non_root: security.run_as_non_root,
         fs_group: security.fs_group,
         supplemental_groups: security.supplemental_groups.clone().unwrap_or_default(),
-        sysctls: sysctls.map(|s| (s.name.clone(), s.value.clone())).collect(),
+        groups_policy: security.supplemental_groups_policy.as_deref().map(|policy| match policy {
+            "Strict" => GroupsPolicy::Strict,
+            _ => GroupsPolicy::Merge,
+        }),
+        sysctls: sysctls.map(|s| (dotted(&s.name), s.value.clone())).collect(),
         seccomp: security.seccomp_profile.as_ref().map(seccomp),
-        apparmor: security.app_armor_profile.as_ref().map(apparmor),
+        apparmor: security.app_armor_profile.as_ref().map(apparmor::field),
         selinux: security.se_linux_options.as_ref().map(selinux),
     }
 }
@@ -250,7 +268,7 @@ fn container_security(security: &api::SecurityContext) -> ContainerSecuritySpec 
         drop_capabilities: capabilities.and_then(|c| c.drop.clone()).unwrap_or_default(),
         unmasked_proc: security.proc_mount.as_deref() == Some("Unmasked"),
         seccomp: security.seccomp_profile.as_ref().map(seccomp),
-        apparmor: security.app_armor_profile.as_ref().map(apparmor),
+        apparmor: security.app_armor_profile.as_ref().map(apparmor::field),
         selinux: security.se_linux_options.as_ref().map(selinux),
     }
 }
@@ -260,14 +278,6 @@ fn seccomp(profile: &api::SeccompProfile) -> Seccomp {
         "RuntimeDefault" => Seccomp::RuntimeDefault,
         "Localhost" => Seccomp::Localhost(text(&profile.localhost_profile)),
         _ => Seccomp::Unconfined,
-    }
-}
-
-fn apparmor(profile: &api::AppArmorProfile) -> AppArmor {
-    match profile.type_.as_str() {
-        "RuntimeDefault" => AppArmor::RuntimeDefault,
-        "Localhost" => AppArmor::Localhost(text(&profile.localhost_profile)),
-        _ => AppArmor::Unconfined,
     }
 }
 

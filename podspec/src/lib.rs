@@ -3,6 +3,7 @@
 //! Decides whether an object is a pod this node can run, and what it means once defaults are filled in. Reads only its
 //! arguments. Steps: decode, default, static pod rules, validate, convert.
 
+mod apparmor;
 mod convert;
 mod decode;
 mod defaults;

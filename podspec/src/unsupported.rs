@@ -19,13 +19,8 @@ pub(super) fn refuse(spec: &PodSpec, issues: &mut Issues) {
     if spec.ephemeral_containers.as_ref().is_some_and(|c| !c.is_empty()) {
         issues.forbidden("spec.ephemeralContainers", "cannot be set in a manifest");
     }
-    if let Some(security) = &spec.security_context {
-        if security.supplemental_groups_policy.as_deref() == Some("Strict") {
-            no("spec.securityContext.supplementalGroupsPolicy", issues);
-        }
-        if security.windows_options.is_some() {
-            issues.forbidden("spec.securityContext.windowsOptions", "cannot be set on a Linux node");
-        }
+    if spec.security_context.as_ref().is_some_and(|security| security.windows_options.is_some()) {
+        issues.forbidden("spec.securityContext.windowsOptions", "cannot be set on a Linux node");
     }
     if let Some(os) = spec.os.as_ref().filter(|os| os.name != "linux") {
         issues.unsupported("spec.os.name", &os.name, &["linux"]);

@@ -8,6 +8,8 @@ mod pod;
 mod security;
 mod volumes;
 
+pub(super) use self::security::dotted;
+
 use crate::issues::Issues;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -76,4 +76,5 @@ scenarios! {
     start_done_but_failed
     start_fails
     starts
+    sysctl_forbidden
 }

@@ -97,6 +97,8 @@ mod tests {
         check("a$", "a$");
         check("$$", "$");
         check("$A ${A}", "$A ${A}");
+        check("$A $", "$A $");
+        check("cost 5$", "cost 5$");
         check("$(A", "$(A");
         check("$($(A))", "$($(A))");
         check("$(NEST)", "$(A)");

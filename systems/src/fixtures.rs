@@ -2,6 +2,7 @@
 
 use components::edge::cri::{ContainerState, ContainerStatus, PodInspection, SandboxState, SandboxStatus};
 use components::edge::sources::Source;
+use components::node::{NodeConfig, NodeLimits};
 use components::spec::{
     ContainerKind, ContainerSecuritySpec, ContainerSpec, DnsPolicy, PodSecurity, PodSpec, PullPolicy, QosClass,
     ResourceRequirements, Resources, RestartPolicy,
@@ -9,6 +10,38 @@ use components::spec::{
 use components::time::Wall;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A node with nothing special.
+pub(crate) fn node() -> NodeConfig {
+    NodeConfig {
+        node_name: "node".into(),
+        root_dir: "/r".into(),
+        pod_logs_dir: "/l".into(),
+        file_source: true,
+        url_source: None,
+        file_check: Duration::from_secs(20),
+        url_check: Duration::from_secs(20),
+        sync_frequency: Duration::from_secs(60),
+        max_restart_period: Duration::from_secs(300),
+        runtime_timeout: Duration::from_secs(120),
+        pull_qps: 0,
+        pull_burst: 1,
+        cgroups_per_qos: true,
+        cgroup_root: String::new(),
+        cgroup_driver_systemd: false,
+        cpu_cfs_quota: true,
+        cpu_cfs_period_us: 100_000,
+        pod_pids_limit: None,
+        single_process_oom_kill: true,
+        cluster_dns: Vec::new(),
+        cluster_domain: String::new(),
+        seccomp_default: false,
+        max_pods: 110,
+        end_orphans: true,
+        limits: NodeLimits::default(),
+    }
+}
 
 /// `POLICY [init:NAME|side:NAME|NAME]…`, for example `always init:i a b`.
 pub(crate) fn spec(text: &str) -> PodSpec {
@@ -43,6 +76,7 @@ pub(crate) fn spec(text: &str) -> PodSpec {
         host_network: false,
         host_pid: false,
         host_ipc: false,
+        host_users: true,
         share_process_namespace: false,
         host_aliases: Vec::new(),
         dns_policy: DnsPolicy::ClusterFirst,
@@ -51,6 +85,7 @@ pub(crate) fn spec(text: &str) -> PodSpec {
         service_account: String::new(),
         runtime_class: None,
         priority: 0,
+        priority_class: String::new(),
         qos: QosClass::BestEffort,
         overhead: Resources::default(),
         resources: None,

@@ -1,5 +1,6 @@
 //! Decision domains of the kubelet, one module each; shared helpers are `pods`.
 
+mod admission;
 pub mod expand;
 #[cfg(test)]
 mod fixtures;
@@ -13,6 +14,7 @@ pub mod report;
 pub mod runtime;
 pub mod sources;
 pub mod status;
+mod sysctls;
 pub mod turns;
 
 use engine::Engine;

@@ -5,13 +5,14 @@
 
 mod table;
 
+use crate::admission;
 use crate::planted;
 use crate::pods;
 use bevy_ecs::prelude::*;
 use components::edge::control::ControlIngress;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
 use components::edge::store::Record;
-use components::node::NodeConfig;
+use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::time::Mono;
 use components::world::{
@@ -74,6 +75,8 @@ struct Facts<'a> {
     end_orphans: bool,
     drain: Option<Option<u32>>,
     backlog: bool,
+    /// The node does not take it.
+    refused: bool,
     /// A planted bug: everything counts as stopped.
     stopped: bool,
 }
@@ -89,6 +92,7 @@ enum Move {
 fn advance_stages(
     clock: Res<Clock>,
     config: Res<NodeConfig>,
+    machine: Res<Machine>,
     touched: Res<Touched>,
     index: Res<PodIndex>,
     pleg: Res<Pleg>,
@@ -121,6 +125,7 @@ fn advance_stages(
             end_orphans: config.end_orphans,
             drain: draining.requested,
             backlog: !backlog.records.is_empty(),
+            refused: desired.spec.as_ref().is_some_and(|spec| admission::refusal(spec, &config, &machine).is_some()),
             stopped: planted(Bug::CleanBeforeStopped),
         };
         let decision = decide(&facts);
@@ -229,6 +234,9 @@ fn from_queued(facts: &Facts<'_>) -> Move {
         && facts.first_of_name
         && facts.observed.inspection.is_some()
         && !facts.backlog;
+    if ready && facts.refused {
+        return Move::End(EndCause::Refused, 0, "this node does not take it");
+    }
     if ready { Move::To(Stage::Syncing, "it is its turn") } else { Move::Stay }
 }
 

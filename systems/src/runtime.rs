@@ -14,6 +14,7 @@ mod env;
 mod hosts;
 mod paths;
 mod resources;
+mod security;
 mod steps;
 
 use crate::turns::IngestTurn;

@@ -9,12 +9,13 @@ mod phase;
 #[cfg(test)]
 mod tests;
 
+use crate::admission;
 use crate::planted;
 use bevy_ecs::prelude::*;
 use components::edge::cri::ContainerState;
 use components::edge::store::{Record, StoreIngress};
 use components::ids::PodUid;
-use components::node::Machine;
+use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::world::{
     ContainerRun, Desired, Finished, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, Reported,
@@ -37,6 +38,7 @@ pub fn plugin(engine: &mut Engine) {
 struct Node<'w> {
     clock: Res<'w, Clock>,
     machine: Res<'w, Machine>,
+    config: Res<'w, NodeConfig>,
     health: Res<'w, RuntimeHealth>,
     inbox: Res<'w, Inbox>,
     backlog: Res<'w, JournalBacklog>,
@@ -81,6 +83,7 @@ fn report_status(
             runs: &own,
             old: &reported.status,
             terminal: reported.terminal.or_else(|| finished.0.get(&key.uid).copied()).filter(|_| !flips),
+            refused: admission::refusal(spec, &node.config, &node.machine),
             runtime,
             node_ip: node.machine.node_ips.first().map_or("", String::as_str),
             now: node.clock.now.wall,

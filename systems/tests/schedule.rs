@@ -31,6 +31,7 @@ fn boot() -> Boot {
             seccomp_default: false,
             max_pods: 110,
             end_orphans: true,
+            limits: components::node::NodeLimits::default(),
         },
         machine: Machine::default(),
         records: Vec::new(),

@@ -7,6 +7,7 @@ use crate::config::types::KubeletConfiguration;
 /// Settings that are acted on, and settings that have no effect on a kubelet either.
 const SETTLED: &[&str] = &[
     "address",
+    "allowedUnsafeSysctls",
     "apiVersion",
     "cgroupDriver",
     "cgroupRoot",
@@ -17,6 +18,7 @@ const SETTLED: &[&str] = &[
     "cpuCFSQuota",
     "cpuCFSQuotaPeriod",
     "crashLoopBackOff",
+    "defaultPodSysctls",
     "enableDebuggingHandlers",
     "enableServer",
     "failCgroupV1",
@@ -33,6 +35,8 @@ const SETTLED: &[&str] = &[
     "kind",
     "maxParallelImagePulls",
     "maxPods",
+    "memoryReservationPolicy",
+    "memoryThrottlingFactor",
     "podLogsDir",
     "podPidsLimit",
     "port",
@@ -42,6 +46,7 @@ const SETTLED: &[&str] = &[
     "runtimeRequestTimeout",
     "seccompDefault",
     "serializeImagePulls",
+    "singleProcessOOMKill",
     "staticPodPath",
     "staticPodURL",
     "staticPodURLHeader",

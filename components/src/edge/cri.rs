@@ -397,10 +397,13 @@ pub struct SandboxSecurity {
     pub seccomp: Seccomp,
     /// SELinux options: user, role, type, level.
     pub selinux: Option<[String; 4]>,
+    /// `supplemental_groups_policy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups_policy: Option<GroupsPolicy>,
 }
 
 /// Namespace modes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Namespaces {
     /// Network namespace.
     pub network: NamespaceMode,
@@ -408,6 +411,21 @@ pub struct Namespaces {
     pub pid: NamespaceMode,
     /// IPC namespace.
     pub ipc: NamespaceMode,
+    /// The container whose process namespace is shared, with mode [`NamespaceMode::Target`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<ContainerId>,
+    /// Host ids of the pod's user namespace; `None` shares the node's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub users: Option<IdRange>,
+}
+
+/// Ids of the host to which the ids from 0 of a user namespace are mapped, for users and groups alike.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct IdRange {
+    /// First id on the host.
+    pub first: u32,
+    /// How many ids.
+    pub length: u32,
 }
 
 /// `NamespaceMode`.
@@ -420,6 +438,17 @@ pub enum NamespaceMode {
     Container,
     /// The node's.
     Node,
+    /// Another container's, for an ephemeral one.
+    Target,
+}
+
+/// How groups of the image relate to those of the pod (`supplementalGroupsPolicy`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum GroupsPolicy {
+    /// Groups that the image gives the user are kept beside the pod's.
+    Merge,
+    /// Only the pod's groups.
+    Strict,
 }
 
 /// Seccomp profile.
@@ -503,6 +532,12 @@ pub struct ContainerConfig {
     pub resources: LinuxResources,
     /// Security context.
     pub security: ContainerSecurity,
+    /// Devices of the host.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<Device>,
+    /// Names of CDI devices, which the runtime looks up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cdi_devices: Vec<String>,
 }
 
 /// `Mount`.
@@ -565,4 +600,18 @@ pub struct ContainerSecurity {
     pub apparmor: Option<AppArmor>,
     /// SELinux options: user, role, type, level.
     pub selinux: Option<[String; 4]>,
+    /// `supplemental_groups_policy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups_policy: Option<GroupsPolicy>,
+}
+
+/// A device of the host that a container gets.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Device {
+    /// Path in the container.
+    pub container_path: String,
+    /// Path on the host.
+    pub host_path: String,
+    /// Of `r`, `w` and `m`.
+    pub permissions: String,
 }

@@ -51,6 +51,9 @@ pub struct Cgroup {
     pub memory_bytes: Option<i64>,
     /// Process limit.
     pub pids: Option<i64>,
+    /// Files of the unified hierarchy and their contents.
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub unified: std::collections::BTreeMap<String, String>,
 }
 
 /// One volume to set up.

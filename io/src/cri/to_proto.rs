@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use components::edge::cri::{
-    AppArmor, ContainerConfig, ContainerSecurity, DnsConfig, LinuxResources, Mount, NamespaceMode, Namespaces,
-    PortMapping, Propagation, Protocol, SandboxConfig, SandboxSecurity, Seccomp,
+    AppArmor, ContainerConfig, ContainerSecurity, Device, DnsConfig, GroupsPolicy, IdRange, LinuxResources, Mount,
+    NamespaceMode, Namespaces, PortMapping, Propagation, Protocol, SandboxConfig, SandboxSecurity, Seccomp,
 };
 use components::ids::{SandboxId, Sensitive};
 use proto::runtime::v1 as pb;
@@ -61,6 +61,7 @@ pub(super) fn sandbox_config(config: SandboxConfig) -> pb::PodSandboxConfig {
 fn container_config(config: ContainerConfig) -> pb::ContainerConfig {
     let texts = |list: Vec<Sensitive>| list.into_iter().map(|Sensitive(text)| text).collect();
     let variable = |(key, Sensitive(value))| pb::KeyValue { key, value: Bytes::from(value) };
+    let users = config.security.namespaces.users;
     pb::ContainerConfig {
         metadata: Some(pb::ContainerMetadata { name: config.name, attempt: config.attempt }),
         image: Some(pb::ImageSpec {
@@ -72,7 +73,9 @@ fn container_config(config: ContainerConfig) -> pb::ContainerConfig {
         args: texts(config.args),
         working_dir: config.working_dir,
         envs: config.envs.into_iter().map(variable).collect(),
-        mounts: config.mounts.into_iter().map(mount).collect(),
+        mounts: config.mounts.into_iter().map(|m| mount(m, users)).collect(),
+        devices: config.devices.into_iter().map(device).collect(),
+        cdi_devices: config.cdi_devices.into_iter().map(|name| pb::CdiDevice { name }).collect(),
         labels: config.labels,
         annotations: config.annotations,
         log_path: config.log_path,
@@ -101,7 +104,12 @@ fn port_mapping(port: PortMapping) -> pb::PortMapping {
     }
 }
 
-fn mount(mount: Mount) -> pb::Mount {
+fn device(device: Device) -> pb::Device {
+    pb::Device { container_path: device.container_path, host_path: device.host_path, permissions: device.permissions }
+}
+
+/// With a user namespace each mount is mapped as the namespace is: its files keep the ids they have on disk.
+fn mount(mount: Mount, users: Option<IdRange>) -> pb::Mount {
     let propagation = match mount.propagation {
         Propagation::Private => pb::MountPropagation::PropagationPrivate,
         Propagation::HostToContainer => pb::MountPropagation::PropagationHostToContainer,
@@ -113,6 +121,8 @@ fn mount(mount: Mount) -> pb::Mount {
         readonly: mount.readonly,
         propagation: propagation.into(),
         recursive_read_only: mount.recursive_read_only,
+        uid_mappings: users.map(mapping).into_iter().collect(),
+        gid_mappings: users.map(mapping).into_iter().collect(),
         ..Default::default()
     }
 }
@@ -141,6 +151,7 @@ fn sandbox_security(security: SandboxSecurity) -> pb::LinuxSandboxSecurityContex
         supplemental_groups: security.supplemental_groups,
         privileged: security.privileged,
         seccomp: Some(seccomp(security.seccomp)),
+        supplemental_groups_policy: groups_policy(security.groups_policy),
         ..Default::default()
     }
 }
@@ -167,7 +178,7 @@ fn container_security(security: ContainerSecurity) -> pb::LinuxContainerSecurity
         readonly_paths: security.readonly_paths,
         seccomp: Some(seccomp(security.seccomp)),
         apparmor: security.apparmor.map(apparmor),
-        ..Default::default()
+        supplemental_groups_policy: groups_policy(security.groups_policy),
     }
 }
 
@@ -176,14 +187,33 @@ fn namespaces(namespaces: Namespaces) -> pb::NamespaceOption {
         NamespaceMode::Pod => pb::NamespaceMode::Pod.into(),
         NamespaceMode::Container => pb::NamespaceMode::Container.into(),
         NamespaceMode::Node => pb::NamespaceMode::Node.into(),
+        NamespaceMode::Target => pb::NamespaceMode::Target.into(),
     };
     pb::NamespaceOption {
         network: mode(namespaces.network),
         pid: mode(namespaces.pid),
         ipc: mode(namespaces.ipc),
-        target_id: String::new(),
+        target_id: namespaces.target.map(|id| id.to_string()).unwrap_or_default(),
         // Said in so many words, as the Go kubelet does: left out, it would mean a user namespace of the pod's own.
-        userns_options: Some(pb::UserNamespace { mode: pb::NamespaceMode::Node.into(), ..Default::default() }),
+        userns_options: Some(match namespaces.users {
+            None => pb::UserNamespace { mode: pb::NamespaceMode::Node.into(), ..Default::default() },
+            Some(range) => pb::UserNamespace {
+                mode: pb::NamespaceMode::Pod.into(),
+                uids: vec![mapping(range)],
+                gids: vec![mapping(range)],
+            },
+        }),
+    }
+}
+
+const fn mapping(range: IdRange) -> pb::IdMapping {
+    pb::IdMapping { host_id: range.first, container_id: 0, length: range.length }
+}
+
+fn groups_policy(policy: Option<GroupsPolicy>) -> i32 {
+    match policy {
+        None | Some(GroupsPolicy::Merge) => pb::SupplementalGroupsPolicy::Merge.into(),
+        Some(GroupsPolicy::Strict) => pb::SupplementalGroupsPolicy::Strict.into(),
     }
 }
 

@@ -239,7 +239,7 @@ fn limit_v2(dir: &Path, cgroup: &Cgroup) -> Result<(), HostError> {
     if let Some(pids) = cgroup.pids {
         write(&dir.join("pids.max"), &or_max(pids))?;
     }
-    Ok(())
+    cgroup.unified.iter().try_for_each(|(file, value)| write(&dir.join(file), value))
 }
 
 /// CPU shares (2 to 262144) as a weight (1 to 10000), as the kubelet converts them.
@@ -361,6 +361,7 @@ mod tests {
             cpu_period: Some(100_000),
             memory_bytes: Some(1 << 26),
             pids: Some(77),
+            unified: std::collections::BTreeMap::new(),
         };
         cgroups.create(&cgroup).unwrap();
         let text = |file: &str| fs::read_to_string(pod.join(file)).unwrap();
@@ -400,6 +401,7 @@ mod tests {
             cpu_period: Some(100_000),
             memory_bytes: Some(1 << 26),
             pids: Some(77),
+            unified: std::collections::BTreeMap::new(),
         };
         cgroups.create(&cgroup).unwrap();
         cgroups.create(&cgroup).unwrap();

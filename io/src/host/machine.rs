@@ -10,7 +10,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Reads the machine's facts.
 ///
@@ -35,11 +35,30 @@ pub fn machine(
         cpus: cpus()?,
         memory_bytes: memory_bytes()?,
         hugepage_sizes: hugepage_sizes(Path::new("/sys/kernel/mm/hugepages"))?,
+        apparmor: fs::read("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with(b"Y")),
+        swap_controller: swap_controller(&read(Path::new("/proc/self/cgroup"))?).exists(),
         cgroup_v2: statfs("/sys/fs/cgroup").is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC),
         resolver,
         etc_hosts: etc_hosts(Path::new("/etc/hosts"))?,
         boot_id: read(Path::new("/proc/sys/kernel/random/boot_id"))?.trim().to_owned(),
     })
+}
+
+/// The file by which a cgroup's swap is limited. On the unified hierarchy the root has none, so our own cgroup is asked.
+fn swap_controller(own: &str) -> PathBuf {
+    match own.lines().find_map(|line| line.strip_prefix("0::")) {
+        Some(path) if own.lines().count() == 1 => {
+            Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/')).join("memory.swap.max")
+        }
+        _ => PathBuf::from("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"),
+    }
+}
+
+/// Size of the file system that a path is or will be on; `None` when nothing of the path can be looked at.
+#[must_use]
+pub fn disk_bytes(path: &Path) -> Option<i64> {
+    let found = path.ancestors().find_map(|part| nix::sys::statvfs::statvfs(part).ok())?;
+    i64::try_from(u128::from(found.blocks()) * u128::from(found.fragment_size())).ok()
 }
 
 /// True when the kernel uses swap.
@@ -214,6 +233,9 @@ mod tests {
         ] {
             assert_eq!(hugepage_size(name).as_deref(), expect, "{name}");
         }
+        let v1 = "2:cpu:/a\n1:memory:/a\n0::/a\n";
+        assert!(swap_controller(v1).ends_with("memory.memsw.limit_in_bytes"));
+        assert_eq!(swap_controller("0::/a/b\n"), Path::new("/sys/fs/cgroup/a/b/memory.swap.max"));
         let header = "Filename\tType\tSize\tUsed\tPriority\n";
         assert!(!lists_swap(header));
         assert!(!lists_swap(""));

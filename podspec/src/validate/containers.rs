@@ -43,7 +43,7 @@ pub(super) fn check(spec: &PodSpec, volumes: &BTreeSet<&str>, issues: &mut Issue
         if !container.name.is_empty() && !names.insert(container.name.clone()) {
             issues.duplicate(&format!("{path}.name"), &container.name);
         }
-        check_one(path, container, volumes, issues);
+        check_one(path, container, volumes, spec.host_users != Some(false), issues);
         check_env(path, container, &all, issues);
         check_ports(path, spec, container, issues);
         // Init containers that end do not hold ports while the main ones run.
@@ -63,7 +63,7 @@ fn check_name(path: &str, container: &Container, issues: &mut Issues) {
     }
 }
 
-fn check_one(path: &str, container: &Container, volumes: &BTreeSet<&str>, issues: &mut Issues) {
+fn check_one(path: &str, container: &Container, volumes: &BTreeSet<&str>, host_users: bool, issues: &mut Issues) {
     let image = container.image.as_deref().unwrap_or_default();
     if image.is_empty() {
         issues.required(&format!("{path}.image"), "");
@@ -81,7 +81,7 @@ fn check_one(path: &str, container: &Container, volumes: &BTreeSet<&str>, issues
         amounts::check(&format!("{path}.resources"), Of::Container, resources, issues);
     }
     if let Some(security) = &container.security_context {
-        security::check_container(&format!("{path}.securityContext"), security, issues);
+        security::check_container(&format!("{path}.securityContext"), security, host_users, issues);
     }
     check_mounts(path, container, volumes, issues);
 }

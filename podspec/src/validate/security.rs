@@ -33,14 +33,14 @@ pub(super) fn check_pod(security: &PodSecurityContext, spec: &PodSpec, issues: &
 }
 
 /// Checks a container's security context.
-pub(super) fn check_container(path: &str, security: &SecurityContext, issues: &mut Issues) {
+pub(super) fn check_container(path: &str, security: &SecurityContext, host_users: bool, issues: &mut Issues) {
     check_id(&format!("{path}.runAsUser"), security.run_as_user, issues);
     check_id(&format!("{path}.runAsGroup"), security.run_as_group, issues);
     check_seccomp(path, security.seccomp_profile.as_ref(), issues);
     check_apparmor(path, security.app_armor_profile.as_ref(), issues);
     if let Some(mount) = security.proc_mount.as_deref() {
         one_of(&format!("{path}.procMount"), Some(mount), &["Default", "Unmasked"], issues);
-        if mount == "Unmasked" {
+        if mount == "Unmasked" && host_users {
             issues.invalid(&format!("{path}.procMount"), mount, "needs hostUsers to be false");
         }
     }
@@ -126,7 +126,7 @@ fn check_sysctls(path: &str, sysctls: &[Sysctl], spec: &PodSpec, issues: &mut Is
 }
 
 /// The name with dots, whichever separator came first.
-fn dotted(name: &str) -> String {
+pub(crate) fn dotted(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'/' => name
             .chars()

@@ -166,7 +166,7 @@ fn sandbox_request(config: &SandboxConfig) -> SandboxRequest {
         uid: config.uid.clone(),
         attempt: config.attempt,
         log_directory: config.log_directory.clone(),
-        namespaces: config.security.namespaces,
+        namespaces: config.security.namespaces.clone(),
         labels: config.labels.clone(),
     }
 }

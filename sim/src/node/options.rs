@@ -73,6 +73,7 @@ fn config() -> NodeConfig {
         seccomp_default: false,
         max_pods: 110,
         end_orphans: true,
+        limits: components::node::NodeLimits::default(),
     }
 }
 
@@ -84,6 +85,8 @@ fn machine() -> Machine {
         memory_bytes: 8 << 30,
         hugepage_sizes: Vec::new(),
         cgroup_v2: true,
+        apparmor: true,
+        swap_controller: false,
         resolver: Some(DnsConfig::default()),
         etc_hosts: "127.0.0.1 localhost\n".into(),
         boot_id: "00000000-0000-4000-8000-000000000000".into(),

@@ -28,6 +28,7 @@ pub(super) fn sandbox_request(config: &cri::PodSandboxConfig) -> SandboxRequest 
             network: mode(o.network),
             pid: mode(o.pid),
             ipc: mode(o.ipc),
+            ..Namespaces::default()
         }),
         labels: BTreeMap::new(),
     }

@@ -46,11 +46,15 @@ fn cluster_first(spec: &PodSpec, config: &NodeConfig, machine: &Machine) -> DnsC
     DnsConfig { servers: config.cluster_dns.clone(), searches, options: vec!["ndots:5".to_owned()] }
 }
 
+/// The node's own, or this machine when the node has none.
 fn host(machine: &Machine) -> DnsConfig {
     machine.resolver.clone().unwrap_or_else(|| {
-        let v6 = machine.node_ips.first().is_some_and(|ip| ip.contains(':'));
-        let server = if v6 { "::1" } else { "127.0.0.1" };
-        DnsConfig { servers: vec![server.to_owned()], searches: vec![".".to_owned()], options: Vec::new() }
+        let local = |ip: &String| if ip.contains(':') { "::1".to_owned() } else { "127.0.0.1".to_owned() };
+        let mut servers: Vec<String> = machine.node_ips.iter().map(local).collect();
+        if servers.is_empty() {
+            servers.push("127.0.0.1".to_owned());
+        }
+        DnsConfig { servers, searches: vec![".".to_owned()], options: Vec::new() }
     })
 }
 
@@ -62,18 +66,22 @@ fn append(list: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// Options are merged by name (`name` or `name:value`); the pod's win.
+/// Options are merged by name (`name` or `name:value`); the pod's win, and of these the last.
 fn merge_options(options: &mut Vec<String>, own: &[String]) {
     let name = |option: &str| option.split(':').next().unwrap_or_default().to_owned();
-    options.retain(|old| !own.iter().any(|new| name(new) == name(old)));
-    options.extend(own.iter().cloned());
+    for new in own {
+        options.retain(|old| name(new) != name(old));
+        options.push(new.clone());
+    }
 }
 
+/// Cuts what a resolver would not read: domains past the 32nd first, then those that are too long, then from the end
+/// of the line. True when something was cut.
 fn limit(dns: &mut DnsConfig) -> bool {
     let before = (dns.servers.len(), dns.searches.len());
     dns.servers.truncate(MAX_SERVERS);
-    dns.searches.retain(|domain| domain.len() <= MAX_DOMAIN_CHARS);
     dns.searches.truncate(MAX_SEARCHES);
+    dns.searches.retain(|domain| domain.len() <= MAX_DOMAIN_CHARS);
     while dns.searches.join(" ").len() > MAX_SEARCH_CHARS {
         dns.searches.pop();
     }
@@ -83,12 +91,75 @@ fn limit(dns: &mut DnsConfig) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures;
+
+    fn machine(resolver: Option<(&str, &str, &str)>) -> Machine {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        let resolver = resolver.map(|(servers, searches, options)| DnsConfig {
+            servers: words(servers),
+            searches: words(searches),
+            options: words(options),
+        });
+        Machine { resolver, node_ips: vec!["10.0.0.1".into(), "fd00::1".into()], ..Machine::default() }
+    }
+
+    #[track_caller]
+    fn check(policy: DnsPolicy, host_network: bool, cluster_dns: &str, own: Option<DnsConfig>, expect: &str) {
+        let mut spec = fixtures::spec("always a");
+        (spec.dns_policy, spec.host_network, spec.dns_config) = (policy, host_network, own);
+        let mut node = fixtures::node();
+        node.cluster_dns = cluster_dns.split_whitespace().map(str::to_owned).collect();
+        "cluster.local".clone_into(&mut node.cluster_domain);
+        let host = machine(Some(("1.1.1.1 8.8.8.8", "corp.example cluster.local", "edns0")));
+        let (dns, _) = config(&spec, &node, &host);
+        assert_eq!(shown(&dns), expect);
+    }
+
+    fn shown(dns: &DnsConfig) -> String {
+        format!("{} | {} | {}", dns.servers.join(" "), dns.searches.join(" "), dns.options.join(" "))
+    }
+
+    #[test]
+    fn each_policy_starts_from_its_own_base() {
+        let cluster = "10.96.0.10 | default.svc.cluster.local svc.cluster.local cluster.local corp.example | ndots:5";
+        let host = "1.1.1.1 8.8.8.8 | corp.example cluster.local | edns0";
+        check(DnsPolicy::ClusterFirst, false, "10.96.0.10", None, cluster);
+        check(DnsPolicy::ClusterFirst, true, "10.96.0.10", None, host);
+        check(DnsPolicy::ClusterFirstWithHostNet, true, "10.96.0.10", None, cluster);
+        check(DnsPolicy::ClusterFirst, false, "", None, host);
+        check(DnsPolicy::Default, false, "10.96.0.10", None, host);
+        check(DnsPolicy::None, false, "10.96.0.10", None, " |  | ");
+    }
+
+    #[test]
+    fn the_pods_own_configuration_is_added() {
+        let own = || {
+            Some(DnsConfig {
+                servers: vec!["9.9.9.9".into(), "1.1.1.1".into()],
+                searches: vec!["corp.example".into(), "own.example".into()],
+                options: vec!["ndots:2".into(), "edns0".into()],
+            })
+        };
+        let none = "9.9.9.9 1.1.1.1 | corp.example own.example | ndots:2 edns0";
+        check(DnsPolicy::None, false, "", own(), none);
+        let host = "1.1.1.1 8.8.8.8 9.9.9.9 | corp.example cluster.local own.example | ndots:2 edns0";
+        check(DnsPolicy::Default, false, "", own(), host);
+        let cluster = "10.96.0.10 9.9.9.9 1.1.1.1 | default.svc.cluster.local svc.cluster.local cluster.local \
+                       corp.example own.example | ndots:2 edns0";
+        check(DnsPolicy::ClusterFirst, false, "10.96.0.10", own(), cluster);
+    }
+
+    #[test]
+    fn without_a_resolver_file_pods_ask_their_own_machine() {
+        assert_eq!(shown(&host(&machine(None))), "127.0.0.1 ::1 | . | ");
+        assert_eq!(shown(&host(&Machine::default())), "127.0.0.1 | . | ");
+    }
 
     #[test]
     fn options_merge_by_name_and_the_pods_win() {
         let mut options = vec!["ndots:5".to_owned(), "edns0".to_owned()];
-        merge_options(&mut options, &["ndots:2".to_owned()]);
-        assert_eq!(options, ["edns0", "ndots:2"]);
+        merge_options(&mut options, &["ndots:2".to_owned(), "ndots:3".to_owned()]);
+        assert_eq!(options, ["edns0", "ndots:3"]);
     }
 
     #[test]
@@ -101,5 +172,13 @@ mod tests {
         assert!(limit(&mut dns));
         assert_eq!(dns.servers.len(), 3);
         assert_eq!(dns.searches, ["ok"]);
+        // The 33rd is cut before the overlong first one is.
+        dns.searches = std::iter::once("a".repeat(254)).chain((1..40).map(|n| format!("d{n}"))).collect();
+        assert!(limit(&mut dns));
+        assert_eq!((dns.searches.len(), dns.searches.last().map(String::as_str)), (31, Some("d31")));
+        dns.searches = (0..9).map(|n| format!("{n}{}", "x".repeat(252))).collect();
+        assert!(limit(&mut dns));
+        assert_eq!(dns.searches.len(), 8);
+        assert!(!limit(&mut dns));
     }
 }

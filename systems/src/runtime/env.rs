@@ -1,5 +1,7 @@
 //! Environment of a container and `$(NAME)` expansion (contract 3.8).
 
+use super::resources::with_pod_limits;
+use crate::expand::expand;
 use components::ids::Sensitive;
 use components::node::{Machine, NodeConfig};
 use components::spec::{ContainerSpec, EnvSource, PodSpec, ResourceRequirements};
@@ -26,7 +28,7 @@ pub(super) fn variables(
     let mut order: Vec<String> = Vec::new();
     for var in &container.env {
         let value = match &var.source {
-            EnvSource::Value(text) => expand(&text.0, &|name| known.get(name).cloned()),
+            EnvSource::Value(text) => expand(&text.0, |name| known.get(name).map(String::as_str)),
             EnvSource::Field(path) => field(context, path)?,
             EnvSource::Resource { container: name, resource, divisor_milli } => {
                 resource_field(context, name, resource, *divisor_milli)?
@@ -43,34 +45,6 @@ pub(super) fn variables(
             (name, Sensitive(value))
         })
         .collect())
-}
-
-/// Expands `$(NAME)`: known names to their value, unknown ones stay as written, `$$` is a `$`.
-pub(super) fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(tail) = rest.strip_prefix('$') {
-            out.push('$');
-            rest = tail;
-        } else if let Some((name, tail)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
-            match lookup(name) {
-                Some(value) => out.push_str(&value),
-                None => {
-                    out.push_str("$(");
-                    out.push_str(name);
-                    out.push(')');
-                }
-            }
-            rest = tail;
-        } else {
-            out.push('$');
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 fn field(context: &EnvContext<'_>, path: &str) -> Result<String, String> {
@@ -99,22 +73,32 @@ fn field(context: &EnvContext<'_>, path: &str) -> Result<String, String> {
 fn resource_field(context: &EnvContext<'_>, name: &str, resource: &str, divisor_milli: i64) -> Result<String, String> {
     let wanted = context.spec.containers.iter().find(|c| &*c.name == name);
     let container = wanted.ok_or_else(|| format!("resourceFieldRef names the unknown container {name:?}"))?;
-    let milli = resource_milli(context.machine, &container.resources, resource)
+    let milli = resource_milli(context, &with_pod_limits(context.spec, container), resource)
         .ok_or_else(|| format!("resourceFieldRef {resource:?} is not supported"))?;
     let divisor = i128::from(divisor_milli.max(1));
     // Rounded up, as the API documents.
     Ok(((milli + divisor - 1) / divisor).to_string())
 }
 
-/// The amount in thousandths; limits that are not set fall back on what the node has.
-fn resource_milli(machine: &Machine, own: &ResourceRequirements, resource: &str) -> Option<i128> {
+/// The amount in thousandths; limits that are not set fall back on the pod's, then on what the node has for pods.
+fn resource_milli(context: &EnvContext<'_>, own: &ResourceRequirements, resource: &str) -> Option<i128> {
     let units = |bytes: i64| i128::from(bytes) * 1000;
+    let (machine, node) = (context.machine, &context.config.limits);
+    let or = |known: i64, otherwise: i64| if known > 0 { known } else { otherwise };
     Some(match resource {
-        "limits.cpu" => i128::from(own.limits.cpu_milli.unwrap_or_else(|| i64::from(machine.cpus) * 1000)),
+        "limits.cpu" => {
+            let unset = || or(node.cpu_milli, i64::from(machine.cpus) * 1000);
+            i128::from(own.limits.cpu_milli.filter(|v| *v > 0).unwrap_or_else(unset))
+        }
         "requests.cpu" => i128::from(own.requests.cpu_milli.unwrap_or(0)),
-        "limits.memory" => units(own.limits.memory_bytes.unwrap_or(machine.memory_bytes)),
+        "limits.memory" => {
+            let unset = || or(node.allocatable_memory_bytes, machine.memory_bytes);
+            units(own.limits.memory_bytes.filter(|v| *v > 0).unwrap_or_else(unset))
+        }
         "requests.memory" => units(own.requests.memory_bytes.unwrap_or(0)),
-        "limits.ephemeral-storage" => units(own.limits.ephemeral_storage_bytes.unwrap_or(0)),
+        "limits.ephemeral-storage" => {
+            units(own.limits.ephemeral_storage_bytes.filter(|v| *v > 0).unwrap_or(node.allocatable_disk_bytes))
+        }
         "requests.ephemeral-storage" => units(own.requests.ephemeral_storage_bytes.unwrap_or(0)),
         _ => {
             let (which, name) = resource.split_once('.')?;
@@ -127,22 +111,80 @@ fn resource_milli(machine: &Machine, own: &ResourceRequirements, resource: &str)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures;
+    use components::spec::EnvVar;
 
+    fn machine() -> Machine {
+        Machine {
+            cpus: 4,
+            memory_bytes: 8 << 30,
+            node_ips: vec!["10.0.0.1".into(), "fd00::1".into()],
+            ..Machine::default()
+        }
+    }
+
+    /// Variables `NAME=VALUE`, `NAME<field` and `NAME<resource/divisor in thousandths`, as the container sees them.
     #[track_caller]
-    fn check(text: &str, expect: &str) {
-        let lookup = |name: &str| (name == "A").then(|| "1".to_owned());
-        assert_eq!(expand(text, &lookup), expect);
+    fn check(given: &str, expect: &str) {
+        let mut spec = fixtures::spec("always a");
+        spec.labels.insert("app".into(), "web".into());
+        spec.annotations.insert("example.com/note".into(), "x y".into());
+        "sa".clone_into(&mut spec.service_account);
+        spec.containers[0].resources.requests.cpu_milli = Some(100);
+        spec.containers[0].resources.requests.memory_bytes = Some(64 << 20);
+        let var = |text: &str| match text.split_once('<') {
+            Some((name, from)) => {
+                let source = match from.split_once('/').filter(|(_, divisor)| divisor.parse::<i64>().is_ok()) {
+                    Some((resource, divisor)) => EnvSource::Resource {
+                        container: "a".into(),
+                        resource: resource.into(),
+                        divisor_milli: divisor.parse().unwrap(),
+                    },
+                    None => EnvSource::Field(from.into()),
+                };
+                EnvVar { name: name.into(), source }
+            }
+            None => {
+                let (name, value) = text.split_once('=').unwrap();
+                EnvVar { name: name.into(), source: EnvSource::Value(Sensitive(value.into())) }
+            }
+        };
+        spec.containers[0].env = given.split(", ").map(var).collect();
+        let mut node = fixtures::node();
+        node.limits.cpu_milli = 3500;
+        node.limits.allocatable_memory_bytes = 7 << 30;
+        let ips = ["10.88.0.5".to_owned(), "fd00::5".to_owned()];
+        let context = EnvContext { spec: &spec, config: &node, machine: &machine(), pod_ips: &ips };
+        let shown = match variables(&context, &spec.containers[0]) {
+            Ok(vars) => vars.iter().map(|(n, v)| format!("{n}={}", v.0)).collect::<Vec<_>>().join(", "),
+            Err(error) => error,
+        };
+        assert_eq!(shown, expect);
     }
 
     #[test]
-    fn references_expand_and_escapes_stay() {
-        check("$(A)-x", "1-x");
-        check("$(B)", "$(B)");
-        check("$$(A)", "$(A)");
-        check("$$$(A)", "$1");
-        check("cost 5$", "cost 5$");
-        check("$(A", "$(A");
-        check("$A $", "$A $");
-        check("", "");
+    fn a_variable_sees_those_before_it() {
+        check("A=1, B=$(A)-$(C), C=$(B)", "A=1, B=1-$(C), C=1-$(C)");
+        check("A=$$(A), B=$(A)", "A=$(A), B=$(A)");
+        check("A=1, A=2, B=$(A)", "A=2, B=2");
+        check("POD<metadata.name, B=$(POD)", "POD=pod, B=pod");
+    }
+
+    #[test]
+    fn fields_of_the_pod_and_the_node() {
+        check("A<metadata.namespace, B<metadata.uid, C<spec.nodeName", "A=default, B=uid, C=node");
+        check("A<spec.serviceAccountName, B<status.hostIP, C<status.hostIPs", "A=sa, B=10.0.0.1, C=10.0.0.1,fd00::1");
+        check("A<status.podIP, B<status.podIPs", "A=10.88.0.5, B=10.88.0.5,fd00::5");
+        check("A<metadata.labels['app'], B<metadata.annotations['example.com/note']", "A=web, B=x y");
+        check("A<metadata.labels['none']", "A=");
+        check("A<spec.hostname", "fieldRef \"spec.hostname\" is not supported for environment variables");
+    }
+
+    #[test]
+    fn resources_are_divided_and_rounded_up() {
+        check("A<requests.cpu/1000, B<requests.cpu/1, C<requests.memory/1048576000", "A=1, B=100, C=64");
+        check("A<requests.memory/1000, B<requests.memory/1073741824000", "A=67108864, B=1");
+        check("A<limits.cpu/1, B<limits.cpu/1000, C<limits.memory/1048576000", "A=3500, B=4, C=7168");
+        check("A<requests.hugepages-2Mi/1000, B<limits.gpu/1000", "resourceFieldRef \"limits.gpu\" is not supported");
     }
 }

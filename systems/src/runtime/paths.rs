@@ -1,5 +1,6 @@
 //! Where things of a pod lie on this host (contract 2).
 
+use components::fnv::fnv1a_32;
 use components::node::NodeConfig;
 use components::spec::PodSpec;
 
@@ -30,9 +31,13 @@ pub(super) fn etc_hosts(config: &NodeConfig, uid: &str) -> String {
 
 /// `ROOT/pods/UID/containers/NAME/XXXXXXXX`: eight hexadecimal digits, another file for each attempt.
 pub(super) fn termination_log(config: &NodeConfig, uid: &str, container: &str, attempt: u32) -> String {
-    let mut hash: u32 = 0x811c_9dc5;
-    for byte in uid.bytes().chain(container.bytes()).chain(attempt.to_le_bytes()) {
-        hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    }
+    let bytes: Vec<u8> = uid.bytes().chain(container.bytes()).chain(attempt.to_le_bytes()).collect();
+    let hash = fnv1a_32(&bytes);
     format!("{}/containers/{container}/{hash:08x}", pod_dir(config, uid))
+}
+
+/// `ROOT/seccomp/PROFILE`, the profile's path cleaned of what names no folder.
+pub(super) fn seccomp(config: &NodeConfig, profile: &str) -> String {
+    let parts = profile.split('/').filter(|part| !part.is_empty() && *part != ".");
+    parts.fold(format!("{}/seccomp", config.root_dir), |path, part| format!("{path}/{part}"))
 }

@@ -2,6 +2,7 @@
 
 use bevy_ecs::prelude::Entity;
 use components::edge::{Effect, Lane, Why};
+use components::fnv::fnv1a_32;
 use components::ids::PodUid;
 use components::world::{Flow, Step};
 use engine::{NewWork, Outbox, Owner};
@@ -58,11 +59,7 @@ fn strand(step: &Step) -> u16 {
 }
 
 fn hash(text: &str) -> u16 {
-    let mut hash: u32 = 0x811c_9dc5;
-    for byte in text.bytes() {
-        hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    }
-    u16::try_from(hash & 0x7fff).unwrap_or_default()
+    u16::try_from(fnv1a_32(text.as_bytes()) & 0x7fff).unwrap_or_default()
 }
 
 /// True for steps of a container's start.

@@ -34,6 +34,7 @@ fn config(file: bool, url: Option<&str>) -> NodeConfig {
         seccomp_default: false,
         max_pods: 110,
         end_orphans: true,
+        limits: components::node::NodeLimits::default(),
     }
 }
 

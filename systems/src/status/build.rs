@@ -17,6 +17,8 @@ pub(super) struct Input<'a> {
     pub(super) runs: &'a [&'a ContainerRun],
     pub(super) old: &'a PodStatus,
     pub(super) terminal: Option<bool>,
+    /// Reason and message of a pod that the node does not take.
+    pub(super) refused: Option<(&'static str, String)>,
     pub(super) runtime: &'a str,
     pub(super) node_ip: &'a str,
     pub(super) now: Wall,
@@ -54,6 +56,14 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
         qos: input.spec.qos.as_str().to_owned(),
         ..PodStatus::default()
     };
+    if let Some((reason, message)) = &input.refused {
+        // Nothing of it was ever looked at: it has neither conditions nor containers nor addresses.
+        (*reason).clone_into(&mut out.reason);
+        out.message.clone_from(message);
+        out.host_ip.clear();
+        out.pod_ips.clear();
+        return out;
+    }
     out.conditions = conditions(input, &states, phase);
     for (container, kept) in input.spec.containers.iter().zip(states) {
         match container.kind {
@@ -68,7 +78,7 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
 
 /// The phase; a terminal one only when nothing can be running or be started.
 fn whole_phase(input: &Input<'_>, states: &[Kept]) -> Phase {
-    let phase = phase::of(input.spec, states);
+    let phase = if input.refused.is_some() { Phase::Failed } else { phase::of(input.spec, states) };
     let unsettled = !input.flow.in_flight.is_empty() || input.seen.is_none();
     if phase.is_terminal() && unsettled {
         return if input.old.phase == Phase::Pending { Phase::Pending } else { Phase::Running };

@@ -26,6 +26,7 @@ fn status(pod: &str, seen: &str, stage: Stage, old: &PodStatus, terminal: Option
         runs: &runs.iter().collect::<Vec<_>>(),
         old,
         terminal,
+        refused: None,
         runtime: "containerd",
         node_ip: "10.0.0.9",
         now: Wall(7_500_000_000),
@@ -115,4 +116,33 @@ fn transition_times_move_only_with_the_status() {
     let since = |kind| second.conditions.iter().find(|c| c.kind == kind).unwrap().since;
     assert_eq!(since(ConditionKind::Ready), Wall(7_000_000_000));
     assert_eq!(since(ConditionKind::PodScheduled), Wall(1_000_000_000));
+}
+
+#[test]
+fn a_pod_that_is_not_taken_says_why_and_nothing_else() {
+    let spec = spec("always a");
+    let (flow, old) = (Flow::default(), PodStatus::default());
+    let refused = Some(("SysctlForbidden", "Pod was rejected: x".to_owned()));
+    let status = build::status(&Input {
+        spec: &spec,
+        life: &life(Stage::Terminating),
+        seen: Some(&components::edge::cri::PodInspection::default()),
+        flow: &flow,
+        runs: &[],
+        old: &old,
+        terminal: None,
+        refused,
+        runtime: "containerd",
+        node_ip: "10.0.0.9",
+        now: Wall(7_500_000_000),
+    });
+    let expect = PodStatus {
+        phase: Phase::Failed,
+        reason: "SysctlForbidden".into(),
+        message: "Pod was rejected: x".into(),
+        start_time: Wall(7_000_000_000),
+        qos: "BestEffort".into(),
+        ..PodStatus::default()
+    };
+    assert_eq!(status, expect);
 }

@@ -38,6 +38,11 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
         seccomp_default: config.seccomp_default,
         max_pods: u32::try_from(config.max_pods).unwrap_or(0),
         end_orphans: true,
+        limits: super::limits::limits(
+            config,
+            machine,
+            io::host::machine::disk_bytes(std::path::Path::new(root_dir)).unwrap_or(0),
+        ),
     }
 }
 

@@ -42,6 +42,7 @@ pub(crate) fn header() -> Header {
         seccomp_default: false,
         max_pods: 110,
         end_orphans: true,
+        limits: components::node::NodeLimits::default(),
     };
     Header {
         ticklet: TOOL.into(),

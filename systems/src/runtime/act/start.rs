@@ -140,8 +140,11 @@ impl Pod<'_, '_> {
             self.wait_for_image(start, "ErrImagePull", "pull QPS exceeded".to_owned(), until);
             return;
         }
+        let config = match self.sandbox_config(start) {
+            Ok(config) => Box::new(config),
+            Err(message) => return self.refuse_configuration(start, message),
+        };
         self.flow.last_event = format!("Pulling image \"{image}\"").into();
-        let config = Box::new(self.sandbox_config(start));
         let effect = Effect::Cri(CriEffect::PullImage { image: start.container.image_to_pull.to_string(), config });
         let index = u16::try_from(start.index).unwrap_or(u16::MAX);
         self.emit(Step::PullImage(index), effect, PULL_TIMEOUT, "the pull policy wants the image pulled");
@@ -173,7 +176,8 @@ impl Pod<'_, '_> {
             self.runs[start.index].progress = Progress::Idle;
             return;
         };
-        let ips = pod_ips(start);
+        let site = self.node.site();
+        let ips = if start.spec.host_network { site.machine.node_ips.as_slice() } else { pod_ips(start) };
         let number = self.attempt(start);
         let attempt = config::Attempt {
             spec: start.spec,
@@ -182,16 +186,13 @@ impl Pod<'_, '_> {
             image: &image,
             pod_ips: ips,
         };
-        let made = match config::container(&attempt, self.node.site()) {
-            Ok(made) => made,
-            Err(message) => {
-                let until = self.node.now().after(backoff::INITIAL);
-                self.wait_for_image(start, "CreateContainerConfigError", message, until);
-                return;
-            }
+        let both =
+            config::container(&attempt, self.node.site()).and_then(|made| Ok((made, self.sandbox_config(start)?)));
+        let (made, sandbox_config) = match both {
+            Ok((made, sandbox)) => (made, Box::new(sandbox)),
+            Err(message) => return self.refuse_configuration(start, message),
         };
         let files = self.files(start, number, ips);
-        let sandbox_config = Box::new(self.sandbox_config(start));
         let run = &mut self.runs[start.index];
         run.attempt = number;
         run.retry_at = None;
@@ -224,7 +225,13 @@ impl Pod<'_, '_> {
         logs.map_or(0, |(_, highest)| highest + 1)
     }
 
-    fn sandbox_config(&self, start: Start<'_>) -> SandboxConfig {
+    /// The container cannot be described as its spec wants it.
+    fn refuse_configuration(&mut self, start: Start<'_>, message: String) {
+        let until = self.node.now().after(backoff::INITIAL);
+        self.wait_for_image(start, "CreateContainerConfigError", message, until);
+    }
+
+    fn sandbox_config(&self, start: Start<'_>) -> Result<SandboxConfig, String> {
         let attempt = start.seen.sandboxes.iter().find(|s| s.id == *start.sandbox).map_or(0, |s| s.attempt);
         config::sandbox(start.spec, self.node.site(), attempt)
     }

@@ -17,6 +17,9 @@ use std::time::Duration;
 /// Wait while the runtime's network is not ready (contract 7).
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
+/// Wait before a configuration that cannot be made is tried again.
+const CONFIG_RETRY: Duration = Duration::from_secs(10);
+
 impl Pod<'_, '_> {
     pub(super) fn sync(&mut self) {
         let Some(spec) = self.spec else { return };
@@ -84,7 +87,7 @@ impl Pod<'_, '_> {
         dirs.push(dir(site.config.pod_logs_dir.clone(), 0o755));
         dirs.push(dir(log_dir.clone(), 0o755));
         PreparePod {
-            cgroup: cgroups::of_pod(spec, site.config, site.systemd),
+            cgroup: cgroups::of_pod(spec, site.config, site.machine, site.systemd),
             dirs,
             volumes: spec.volumes.iter().map(|v| volume(site.config, spec, v)).collect(),
             log_dirs: spec.containers.iter().map(|c| (Arc::clone(&c.name), format!("{log_dir}/{}", c.name))).collect(),
@@ -130,7 +133,16 @@ impl Pod<'_, '_> {
             self.wake_at(self.node.now().after(NETWORK_RETRY));
             return;
         }
-        let made = config::sandbox(spec, self.node.site(), attempt);
+        let made = match config::sandbox(spec, self.node.site(), attempt) {
+            Ok(made) => made,
+            Err(text) => {
+                self.flow.last_event = format!("FailedCreatePodSandBox: {text}").into();
+                self.flow.error = Some(("FailedCreatePodSandBox", text));
+                // Nothing but another configuration can mend it, so there is no hurry.
+                self.wake_at(self.node.now().after(CONFIG_RETRY));
+                return;
+            }
+        };
         self.flow.made_sandbox = true;
         for run in &mut self.runs {
             run.progress = Progress::Idle;
