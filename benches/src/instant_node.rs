@@ -8,6 +8,7 @@ use components::edge::cri::{
     PodInspection, RuntimeInfo, RuntimeList, SandboxBrief, SandboxState, SandboxStatus,
 };
 use components::edge::host::{HostAnswer, HostEffect};
+use components::edge::probes::ProbesAnswer;
 use components::edge::sources::{Manifest, Source, SourcesAnswer, SourcesEffect};
 use components::edge::{Answer, Completion, Effect, Ingress, Outcome, Work};
 use components::ids::{ContainerId, PodUid, SandboxId, Ticket};
@@ -147,6 +148,7 @@ impl InstantNode {
             Effect::Sources(SourcesEffect::ReadManifests | SourcesEffect::FetchManifestUrl) => {
                 Answer::Sources(self.read_manifests())
             }
+            Effect::Probes(_) => Answer::Probes(ProbesAnswer::Passed),
         };
         self.complete(work.ticket, answer);
     }
@@ -202,6 +204,7 @@ impl InstantNode {
                 return Answer::Nothing;
             }
             CriEffect::StopSandbox { .. } | CriEffect::RemoveContainer { .. } => return Answer::Nothing,
+            CriEffect::ExecSync { .. } => CriAnswer::Executed { exit_code: 0, output: String::new() },
             CriEffect::WatchEvents => {
                 self.inputs.push(Ingress::Cri(CriIngress::EventsOpened));
                 return Answer::Nothing;

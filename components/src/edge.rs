@@ -7,6 +7,7 @@ pub mod control;
 pub mod cri;
 pub mod host;
 pub mod label;
+pub mod probes;
 pub mod sources;
 pub mod store;
 
@@ -38,6 +39,8 @@ pub enum Effect {
     Host(host::HostEffect),
     /// A read of a pod source.
     Sources(sources::SourcesEffect),
+    /// One attempt of a probe over the network.
+    Probes(probes::ProbesEffect),
 }
 
 /// An effect with what its executor must know to run it in order, in time and once.
@@ -114,6 +117,8 @@ pub enum Answer {
     Host(host::HostAnswer),
     /// Answers of the pod sources.
     Sources(sources::SourcesAnswer),
+    /// How an attempt of a probe ended.
+    Probes(probes::ProbesAnswer),
 }
 
 /// Why a piece of work failed.

@@ -9,6 +9,7 @@ pub mod fnv;
 pub mod ids;
 pub mod node;
 pub mod planted;
+pub mod probes;
 pub mod quantity;
 pub mod snapshot;
 pub mod spec;

@@ -4,6 +4,7 @@
 //! all pods: the picture is a list of shared chunks, and only touched chunks are copied.
 
 use crate::edge::cri::RuntimeInfo;
+use crate::probes::ProbeSeries;
 use crate::spec::PodSpec;
 use crate::status::PodStatus;
 use crate::time::{Mono, Wall};
@@ -33,6 +34,8 @@ pub struct Snapshot {
     pub health: Health,
     /// Counters and gauges of the core: (metric name, label pairs, value).
     pub metrics: Arc<CoreMetrics>,
+    /// Numbers of the probes, by pod in a stable order; up to a second old.
+    pub probes: Arc<Vec<ProbeSeries>>,
 }
 
 impl Snapshot {

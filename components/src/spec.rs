@@ -6,6 +6,7 @@ use crate::edge::cri::{AppArmor, GroupsPolicy, Propagation, Protocol, Seccomp};
 use crate::edge::host::HostPathKind;
 use crate::edge::sources::Source;
 use crate::ids::{PodUid, Sensitive};
+use crate::probes::{ProbeKind, ProbeSpec};
 use crate::time::Wall;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -260,6 +261,8 @@ pub struct ContainerSpec {
     pub tty: bool,
     /// Security context.
     pub security: ContainerSecuritySpec,
+    /// Probes, at most one of a kind, in the order of kinds.
+    pub probes: Vec<(ProbeKind, ProbeSpec)>,
 }
 
 /// One environment variable.

@@ -7,6 +7,7 @@
 //! | [`Observed`], [`RuntimeIndex`], [`Pleg`] | `systems::pleg` |
 //! | [`Flow`], [`ContainerRun`] | `systems::runtime` |
 //! | [`Reported`] | `systems::status` |
+//! | [`Probes`](crate::probes::Probes) | `systems::probes` |
 //! | [`RuntimeHealth`] | `systems::health` |
 
 use crate::edge::cri::{ContainerState, PodInspection, RuntimeInfo, RuntimeList, SandboxState};
@@ -412,6 +413,8 @@ pub struct ContainerRun {
     pub backoff: Backoff,
     /// The ended instance whose restart the back-off has let through.
     pub cleared: Option<ContainerId>,
+    /// The instance that was stopped to be replaced: its successor is started whatever its exit code says.
+    pub replaced: Option<ContainerId>,
     /// Image pull back-off.
     pub pull_backoff: Backoff,
     /// Last pull error, for the back-off message.

@@ -41,6 +41,10 @@ pub struct Clock {
 #[derive(Resource, Clone, Default, Debug)]
 pub struct Published(pub Arc<Snapshot>);
 
+/// Seed of every random choice of this run; recorded with it.
+#[derive(Resource, Clone, Copy, Default, Debug)]
+pub struct Seed(pub u64);
+
 /// The durable records of earlier runs, for systems to start from.
 #[derive(Resource, Clone, Default, Debug)]
 pub struct Recovered(pub Vec<Record>);
@@ -75,6 +79,7 @@ impl Engine {
         world.insert_resource(boot.config);
         world.insert_resource(boot.machine);
         world.insert_resource(Recovered(boot.records));
+        world.insert_resource(Seed(boot.seed));
         world.init_resource::<Clock>();
         world.init_resource::<Inbox>();
         world.insert_resource(Outbox::after(boot.tickets));

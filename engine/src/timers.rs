@@ -25,6 +25,10 @@ pub enum TimerKind {
     ManifestUrl,
     /// Write durable records again after a failure.
     Journal,
+    /// Ask the probes of a pod that are due.
+    Probes,
+    /// Write down what probes have found out.
+    ProbeMemo,
 }
 
 /// A deadline's name.

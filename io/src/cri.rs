@@ -104,6 +104,18 @@ impl CriPort {
             | CriEffect::StartContainer { .. }
             | CriEffect::StopContainer { .. }
             | CriEffect::RemoveContainer { .. } => self.container(effect).await,
+            CriEffect::ExecSync { id, command, timeout_seconds, output_limit } => {
+                let request = pb::ExecSyncRequest {
+                    container_id: id.to_string(),
+                    cmd: command.iter().map(|word| word.0.clone()).collect(),
+                    timeout: i64::from(timeout_seconds),
+                };
+                const PATH: &str = "/runtime.v1.RuntimeService/ExecSync";
+                let said: pb::ExecSyncResponse = self.runtime.call(PATH, request).await?;
+                let exit_code = said.exit_code;
+                let output = beginning(&[&said.stdout, &said.stderr], output_limit as usize);
+                Ok(Answer::Cri(CriAnswer::Executed { exit_code, output }))
+            }
         }
     }
 
@@ -265,6 +277,12 @@ fn gone_is_done<T>(result: Result<T, CallError>) -> Result<Answer, CallError> {
         Err(error) if error.class() != FailureClass::NotFound => Err(error),
         _ => Ok(Answer::Nothing),
     }
+}
+
+/// The first bytes of these together, as text.
+fn beginning(parts: &[&[u8]], limit: usize) -> String {
+    let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).take(limit).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// An id the runtime must give.

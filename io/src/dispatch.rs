@@ -13,8 +13,9 @@ pub use self::stats::{DispatchStats, KindStats, OperationStats};
 use self::queue::{Queue, Start};
 use components::edge::cri::CriEffect;
 use components::edge::host::HostEffect;
+use components::edge::probes::ProbesEffect;
 use components::edge::sources::SourcesEffect;
-use components::edge::{Completion, Effect, Failure, FailureClass, Ingress, Outcome, Work};
+use components::edge::{Answer, Completion, Effect, Failure, FailureClass, Ingress, Outcome, Work};
 use components::ids::Ticket;
 use futures_util::FutureExt;
 use futures_util::future::Abortable;
@@ -30,13 +31,15 @@ use crate::port::Port;
 
 /// The executors of all kinds of effect.
 #[derive(Debug)]
-pub struct Ports<C, H, S> {
+pub struct Ports<C, H, S, P> {
     /// Container runtime.
     pub cri: C,
     /// This host.
     pub host: H,
     /// Pod sources.
     pub sources: S,
+    /// Probes over the network.
+    pub probes: P,
 }
 
 /// Kinds of work, each with its own limit of how many run at a time.
@@ -56,12 +59,25 @@ pub enum Kind {
     Host,
     /// Reads a pod source.
     Sources,
+    /// Asks a probe over the network.
+    Probe,
+    /// Runs a command inside of a container.
+    Exec,
 }
 
 impl Kind {
     /// Every kind, in the order of their indices.
-    pub const ALL: [Self; 7] =
-        [Self::Start, Self::Stop, Self::Pull, Self::Inspect, Self::Runtime, Self::Host, Self::Sources];
+    pub const ALL: [Self; 9] = [
+        Self::Start,
+        Self::Stop,
+        Self::Pull,
+        Self::Inspect,
+        Self::Runtime,
+        Self::Host,
+        Self::Sources,
+        Self::Probe,
+        Self::Exec,
+    ];
 
     /// The kind of an effect.
     #[must_use]
@@ -78,9 +94,11 @@ impl Kind {
                 CriEffect::PullImage { .. } => Self::Pull,
                 CriEffect::InspectPod { .. } | CriEffect::FindImage { .. } => Self::Inspect,
                 CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => Self::Runtime,
+                CriEffect::ExecSync { .. } => Self::Exec,
             },
             Effect::Host(_) => Self::Host,
             Effect::Sources(_) => Self::Sources,
+            Effect::Probes(_) => Self::Probe,
         }
     }
 
@@ -95,6 +113,8 @@ impl Kind {
             Self::Runtime => "runtime",
             Self::Host => "host",
             Self::Sources => "sources",
+            Self::Probe => "probe",
+            Self::Exec => "exec",
         }
     }
 }
@@ -116,6 +136,10 @@ pub struct Limits {
     pub host: usize,
     /// [`Kind::Sources`].
     pub sources: usize,
+    /// [`Kind::Probe`].
+    pub probes: usize,
+    /// [`Kind::Exec`].
+    pub execs: usize,
     /// Works that wait; one more is answered `Failed` (`Exhausted`).
     pub waiting: usize,
 }
@@ -133,6 +157,10 @@ impl Default for Limits {
             runtime: 4,
             host: 8,
             sources: 2,
+            // One socket each. Targets that hang hold theirs until the probe's timeout.
+            probes: 1024,
+            // A process each inside of a container; those that hang must not hold up the others.
+            execs: 128,
             // Ten works for each of 10,000 pods.
             waiting: 100_000,
         }
@@ -151,6 +179,8 @@ impl Limits {
             Kind::Runtime => self.runtime,
             Kind::Host => self.host,
             Kind::Sources => self.sources,
+            Kind::Probe => self.probes,
+            Kind::Exec => self.execs,
         };
         if limit == 0 { 1 } else { limit }
     }
@@ -158,28 +188,29 @@ impl Limits {
 
 /// Runs works; cheap to clone.
 #[derive(Debug)]
-pub struct Dispatcher<C, H, S> {
-    shared: Arc<Shared<C, H, S>>,
+pub struct Dispatcher<C, H, S, P> {
+    shared: Arc<Shared<C, H, S, P>>,
 }
 
-impl<C, H, S> Clone for Dispatcher<C, H, S> {
+impl<C, H, S, P> Clone for Dispatcher<C, H, S, P> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<C, H, S> Dispatcher<C, H, S>
+impl<C, H, S, P> Dispatcher<C, H, S, P>
 where
     C: Port<CriEffect>,
     H: Port<HostEffect>,
     S: Port<SourcesEffect>,
+    P: Port<ProbesEffect>,
 {
     /// Makes a dispatcher that runs works on the current tokio runtime; completions go to `ingress`.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     #[must_use]
-    pub fn new(ports: Ports<C, H, S>, limits: Limits, ingress: mpsc::Sender<Ingress>) -> Self {
+    pub fn new(ports: Ports<C, H, S, P>, limits: Limits, ingress: mpsc::Sender<Ingress>) -> Self {
         let outbox = Arc::new(Outbox::default());
         let handle = Handle::current();
         handle.spawn(forward(Arc::clone(&outbox), ingress));
@@ -244,8 +275,8 @@ where
 }
 
 #[derive(Debug)]
-struct Shared<C, H, S> {
-    ports: Ports<C, H, S>,
+struct Shared<C, H, S, P> {
+    ports: Ports<C, H, S, P>,
     queue: Mutex<Queue>,
     outbox: Arc<Outbox>,
     /// Told when nothing runs any more.
@@ -253,13 +284,13 @@ struct Shared<C, H, S> {
     handle: Handle,
 }
 
-impl<C, H, S> Drop for Shared<C, H, S> {
+impl<C, H, S, P> Drop for Shared<C, H, S, P> {
     fn drop(&mut self) {
         self.outbox.close();
     }
 }
 
-impl<C, H, S> Shared<C, H, S> {
+impl<C, H, S, P> Shared<C, H, S, P> {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // Nothing inside the lock panics half-way through a change, so a poisoned queue is still whole.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -288,11 +319,12 @@ impl<C, H, S> Shared<C, H, S> {
     }
 }
 
-impl<C, H, S> Shared<C, H, S>
+impl<C, H, S, P> Shared<C, H, S, P>
 where
     C: Port<CriEffect>,
     H: Port<HostEffect>,
     S: Port<SourcesEffect>,
+    P: Port<ProbesEffect>,
 {
     fn spawn_all(self: &Arc<Self>, starts: Vec<Start>) {
         for start in starts {
@@ -335,21 +367,28 @@ where
             Effect::Cri(call) => self.ports.cri.run(call).await,
             Effect::Host(change) => self.ports.host.run(change).await,
             Effect::Sources(read) => self.ports.sources.run(read).await,
+            Effect::Probes(attempt) => self.ports.probes.run(attempt).await,
         }
     }
 }
+
+/// Longest time that a probe's answer waits for others, far below the second in which probes are counted.
+const LINGER: Duration = Duration::from_millis(5);
 
 /// Completions on their way to the driver. Its bound is the number of works taken in and not yet answered.
 #[derive(Debug, Default)]
 struct Outbox {
     state: Mutex<OutboxState>,
     filled: Notify,
+    hurried: Notify,
     emptied: Notify,
 }
 
 #[derive(Debug, Default)]
 struct OutboxState {
     waiting: VecDeque<Completion>,
+    /// Something else than a probe's answer waits.
+    urgent: bool,
     sending: bool,
     closed: bool,
 }
@@ -360,21 +399,43 @@ impl Outbox {
     }
 
     fn append(&self, answers: &mut Vec<Completion>) {
-        if !answers.is_empty() {
-            self.lock().waiting.extend(answers.drain(..));
-            self.filled.notify_one();
+        if answers.is_empty() {
+            return;
+        }
+        let urgent = !answers.iter().all(|a| matches!(a.outcome, Outcome::Done(Answer::Probes(_))));
+        {
+            let mut state = self.lock();
+            state.waiting.extend(answers.drain(..));
+            state.urgent |= urgent;
+        }
+        self.filled.notify_one();
+        if urgent {
+            self.hurried.notify_one();
+        }
+    }
+
+    /// Waits for more, as long as only answers of probes wait: one tick for a few dozen of them costs as much as for one.
+    async fn linger(&self) {
+        let may_wait = {
+            let state = self.lock();
+            !state.waiting.is_empty() && !state.urgent && !state.closed
+        };
+        if may_wait {
+            let _ = tokio::time::timeout(LINGER, self.hurried.notified()).await;
         }
     }
 
     fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_one();
+        self.hurried.notify_one();
     }
 
     /// The completions that wait; `None` when there will be no more.
     fn take(&self) -> Option<VecDeque<Completion>> {
         let mut state = self.lock();
         let batch = std::mem::take(&mut state.waiting);
+        state.urgent = false;
         state.sending = !batch.is_empty();
         if !state.sending {
             self.emptied.notify_waiters();
@@ -401,6 +462,7 @@ async fn forward(outbox: Arc<Outbox>, ingress: mpsc::Sender<Ingress>) {
     while let Some(batch) = outbox.take() {
         if batch.is_empty() {
             outbox.filled.notified().await;
+            outbox.linger().await;
         }
         for completion in batch {
             if ingress.send(Ingress::Completed(completion)).await.is_err() {
@@ -470,14 +532,14 @@ mod tests {
 
     struct Rig {
         fake: Arc<Fake>,
-        dispatcher: Dispatcher<Arc<Fake>, Nothing, Nothing>,
+        dispatcher: Dispatcher<Arc<Fake>, Nothing, Nothing, Nothing>,
         ingress: mpsc::Receiver<Ingress>,
     }
 
     impl Rig {
         fn new(limits: Limits) -> Self {
             let fake = Arc::new(Fake::default());
-            let ports = Ports { cri: Arc::clone(&fake), host: Nothing, sources: Nothing };
+            let ports = Ports { cri: Arc::clone(&fake), host: Nothing, sources: Nothing, probes: Nothing };
             // The smallest bound, so that every test also meets a full channel.
             let (sender, ingress) = mpsc::channel(1);
             Self { fake, dispatcher: Dispatcher::new(ports, limits, sender), ingress }

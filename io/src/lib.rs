@@ -8,6 +8,7 @@ pub mod klog;
 pub mod logs;
 pub mod metrics;
 pub mod port;
+pub mod probes;
 pub mod server;
 pub mod sources;
 pub mod store;

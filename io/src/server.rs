@@ -7,6 +7,7 @@ mod connection;
 mod health;
 mod page;
 pub mod pod_json;
+mod probes;
 mod process;
 mod routes;
 mod tls;

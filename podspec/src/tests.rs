@@ -351,13 +351,13 @@ fn what_is_not_supported_yet_is_refused_by_name() {
 
 #[test]
 fn warnings_name_unknown_and_unused_fields_once() {
-    let probe = json!({"exec": {"command": ["true"]}});
-    let compiled = good(&with(json!({"livenessProbe": probe, "readinessProbe": probe, "imagePullPolcy": "x"})));
+    let limits = json!({"limits": {"example.com/gpu": "1", "example.com/fpga": "1"}});
+    let compiled = good(&with(json!({"resources": limits, "imagePullPolcy": "x"})));
     assert_eq!(
         compiled.warnings,
         [
             "unknown fields are ignored: spec.containers[0].imagePullPolcy",
-            "accepted but not acted on by this version of ticklet: probes",
+            "accepted but not acted on by this version of ticklet: extended resources",
         ]
     );
 }

@@ -2,7 +2,7 @@
 //! a warning where the pod still does its work.
 
 use crate::issues::Issues;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Probe, Volume};
 
 /// Ends each refusal of this file.
 const NOT_YET: &str = "not supported by this version of ticklet yet";
@@ -59,8 +59,27 @@ fn refuse_container(path: &str, init: bool, container: &Container, issues: &mut 
             no(&format!("volumeMounts[{i}].bindMountOptions"));
         }
     }
+    for (name, probe) in [
+        ("livenessProbe", &container.liveness_probe),
+        ("readinessProbe", &container.readiness_probe),
+        ("startupProbe", &container.startup_probe),
+    ] {
+        refuse_probe(&format!("{path}.{name}"), probe.as_ref(), issues);
+    }
     if container.security_context.as_ref().is_some_and(|s| s.windows_options.is_some()) {
         issues.forbidden(&format!("{path}.securityContext.windowsOptions"), "cannot be set on a Linux node");
+    }
+}
+
+/// Alpha fields whose gates are off: the API server would drop them, and a probe without them asks something else.
+fn refuse_probe(path: &str, probe: Option<&Probe>, issues: &mut Issues) {
+    let Some(probe) = probe else { return };
+    let set = |field: Option<&String>, plain: &[&str]| field.is_some_and(|f| !plain.contains(&f.as_str()));
+    if set(probe.http_get.as_ref().and_then(|get| get.protocol.as_ref()), &["", "HTTP1"]) {
+        issues.forbidden(&format!("{path}.httpGet.protocol"), NOT_YET);
+    }
+    if set(probe.grpc.as_ref().and_then(|grpc| grpc.mode.as_ref()), &["", "Plaintext"]) {
+        issues.forbidden(&format!("{path}.grpc.mode"), NOT_YET);
     }
 }
 
@@ -90,12 +109,6 @@ pub(super) fn left_out(pod: &Pod) -> Vec<&'static str> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let mut found = std::collections::BTreeSet::new();
     each_container(spec, |_, _, container| {
-        if container.liveness_probe.is_some()
-            || container.readiness_probe.is_some()
-            || container.startup_probe.is_some()
-        {
-            found.insert("probes");
-        }
         if let Some(lifecycle) = &container.lifecycle {
             if lifecycle.post_start.is_some() || lifecycle.pre_stop.is_some() {
                 found.insert("lifecycle hooks");

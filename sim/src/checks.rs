@@ -2,6 +2,7 @@
 //!
 //! Reads the world, the runtime and every work; writes only its own list of violations.
 
+mod probes;
 mod restarts;
 mod terminal;
 mod wanted;

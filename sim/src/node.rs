@@ -8,6 +8,7 @@ pub mod faults;
 pub mod host;
 pub mod lanes;
 mod options;
+pub mod probes;
 pub mod sources;
 mod works;
 
@@ -17,6 +18,7 @@ use crate::checks::Checks;
 use crate::node::faults::{CommitFate, Faults};
 use crate::node::host::Host;
 use crate::node::lanes::Lanes;
+use crate::node::probes::Moods;
 use crate::node::sources::Content;
 use crate::node::works::Flying;
 use crate::runtime::Runtime;
@@ -29,6 +31,7 @@ use components::ids::{ContainerId, PodUid, SandboxId, Ticket};
 use components::node::Boot;
 use components::planted::Planted;
 use components::snapshot::{PodView, Snapshot};
+use components::status::ConditionKind;
 use components::time::{Mono, Now, Wall};
 use components::world::{ContainerRun, Desired, Flow, Lifecycle, Observed, PodContainers, PodIndex};
 use engine::{Engine, TickOutput};
@@ -86,6 +89,8 @@ pub struct Node {
     pub url: Content,
     /// What goes wrong.
     pub faults: Faults,
+    /// How targets of probes answer.
+    pub moods: Moods,
     /// What must hold.
     pub checks: Checks,
     /// Durable records, oldest first.
@@ -110,6 +115,8 @@ pub struct Node {
     streams: u64,
     down_until: Mono,
     ticks_now: u32,
+    /// Condition Ready of each pod as logged last.
+    shown_ready: BTreeMap<String, String>,
 }
 
 impl Node {
@@ -127,6 +134,7 @@ impl Node {
             files: Content::default(),
             url: Content::default(),
             faults,
+            moods: Moods::default(),
             journal: Vec::new(),
             log: Vec::new(),
             ticks: 0,
@@ -144,6 +152,7 @@ impl Node {
             streams: 0,
             down_until: Mono(0),
             ticks_now: 0,
+            shown_ready: BTreeMap::new(),
             options,
         };
         node.at(Mono(0), Event::Boot);
@@ -319,6 +328,7 @@ impl Node {
             self.submit(work);
         }
         self.checks.on_publish(&self.snapshot, &output.snapshot, &self.runtime, self.now);
+        self.note_ready(&output.snapshot);
         self.snapshot = output.snapshot;
     }
 
@@ -492,6 +502,26 @@ impl Node {
     pub fn pod_name(&self, namespace: &str, name: &str) -> String {
         let suffix = format!("-{}", self.options.config.node_name);
         format!("{namespace}/{}", name.strip_suffix(suffix.as_str()).unwrap_or(name))
+    }
+
+    /// Logs each pod's condition Ready with its time, when it is not as shown before.
+    fn note_ready(&mut self, after: &Snapshot) {
+        if !self.options.log {
+            return;
+        }
+        let ready = |pods: &Snapshot| -> BTreeMap<String, String> {
+            let of = |p: &Arc<PodView>| {
+                let c = p.status.conditions.iter().find(|c| c.kind == ConditionKind::Ready)?;
+                Some((self.pod_name(&p.namespace, &p.name), format!("{} since {}", c.status, c.since.rfc3339())))
+            };
+            pods.pods().filter_map(of).collect()
+        };
+        let changed: Vec<_> =
+            ready(after).into_iter().filter(|(pod, now)| self.shown_ready.get(pod) != Some(now)).collect();
+        for (pod, now) in changed {
+            self.note(|_| format!("ready {pod} {now}"));
+            self.shown_ready.insert(pod, now);
+        }
     }
 
     /// What the core holds of each pod, for messages.

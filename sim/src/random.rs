@@ -11,6 +11,7 @@ pub use save::{encode, save};
 
 use crate::checks::Violation;
 use crate::node::faults::{Chances, Faults};
+use crate::node::probes::Mood;
 use crate::node::{LogLine, Node, Options};
 use crate::recorder::RunRecord;
 use crate::rng::Rng;
@@ -244,10 +245,11 @@ impl History {
                     self.node.reboot(Duration::from_secs(2));
                 }
             }
-            89..=93 => {
+            89..=92 => {
                 let seconds = i64::try_from(self.rng.below(1200)).unwrap_or(0) - 600;
                 self.node.step_wall(seconds * 1_000_000_000);
             }
+            93..=93 => self.upset(index),
             94..=96 => {
                 let slot = &self.slots[index];
                 let (source, origin) = (slot.source, slot.origin());
@@ -301,8 +303,18 @@ impl History {
         }
     }
 
+    /// Targets of a pod's probes answer badly, not at all, or well again.
+    fn upset(&mut self, index: usize) {
+        let mood = [Mood::Fail, Mood::Hang, Mood::Pass][usize::try_from(self.rng.below(3)).unwrap_or(0)];
+        let pod = format!("default/{}", self.slots[index].name);
+        for target in [format!("{pod}/c0"), format!("{pod}:80")] {
+            self.node.moods.0.insert(target, mood);
+        }
+    }
+
     /// Everything outside is well again.
     fn repair(&mut self) {
+        self.node.moods.0.clear();
         self.node.runtime.network_ready = true;
         for index in 0..self.slots.len() {
             if self.slots[index].spoiled {

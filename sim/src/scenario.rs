@@ -9,6 +9,7 @@
 //! fault StartContainer web/c fail 2 some text
 //! at 0s put web                     into the file web.yaml, or `put web in other.yaml`, or `put-url web`
 //! at 5s kill web/c exit 3
+//! at 8s probe web:8080 fail          or `hang`, `pass`; `web/c` for commands in a container
 //! expect at 12s phase web Running
 //! expect effect StopContainer web/c within 2s of 5s
 //! expect order RunSandbox web < StartContainer web/c
@@ -82,6 +83,8 @@ pub enum What {
     Drain(Option<u32>),
     /// The runtime's network comes or goes.
     Network(bool),
+    /// A target of probes answers otherwise.
+    Probe(String, crate::node::probes::Mood),
     /// A planned fault.
     Fault(crate::node::faults::Planned),
     /// An expectation.
@@ -128,4 +131,6 @@ pub enum Afterwards {
     Times(String, Vec<Duration>),
     /// Each starts after the one before it.
     Order(Vec<String>),
+    /// After its first minute condition Ready of this pod does not change, nor does its time.
+    NeverFlaps(String),
 }

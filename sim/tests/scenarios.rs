@@ -58,6 +58,14 @@ scenarios! {
     never_fails
     never_succeeds
     orphans_wait
+    probe_agent_restarts
+    probe_ending
+    probe_liveness
+    probe_readiness
+    probe_replaced_on_failure
+    probe_sidecar
+    probe_startup
+    probe_startup_fails
     reboot
     removal
     removal_before_start

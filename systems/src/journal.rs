@@ -46,7 +46,7 @@ fn finished(records: &[components::edge::store::Record]) -> Finished {
             Record::PodForgotten { uid } => {
                 out.0.remove(uid);
             }
-            Record::PodAdmitted { .. } => {}
+            Record::PodAdmitted { .. } | Record::PodProbed { .. } => {}
         }
     }
     out

@@ -10,6 +10,7 @@ pub mod lifecycle;
 mod planted;
 pub mod pleg;
 pub mod pods;
+pub mod probes;
 pub mod report;
 pub mod runtime;
 pub mod sources;
@@ -27,6 +28,7 @@ pub fn plugin(engine: &mut Engine) {
     pleg::plugin(engine);
     sources::plugin(engine);
     lifecycle::plugin(engine);
+    probes::plugin(engine);
     runtime::plugin(engine);
     status::plugin(engine);
     report::plugin(engine);

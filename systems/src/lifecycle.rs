@@ -8,6 +8,7 @@ mod table;
 use crate::admission;
 use crate::planted;
 use crate::pods;
+use crate::turns::PlanTurn;
 use bevy_ecs::prelude::*;
 use components::edge::control::ControlIngress;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
@@ -33,7 +34,10 @@ pub fn plugin(engine: &mut Engine) {
     engine.world_mut().init_resource::<Draining>();
     engine.add_systems(
         Phase::Plan,
-        (take_drain, touch_when_sources_are_read, advance_stages).chain_ignore_deferred().in_set(LifecycleSystems),
+        (take_drain, touch_when_sources_are_read, advance_stages)
+            .chain_ignore_deferred()
+            .in_set(LifecycleSystems)
+            .in_set(PlanTurn::Stages),
     );
     engine.add_systems(Phase::Reclaim, bury_pods.in_set(LifecycleSystems));
 }

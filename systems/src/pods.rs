@@ -120,7 +120,9 @@ fn spawn_entity(world: &mut World, uid: &PodUid, now: Now) -> Entity {
     let lifecycle = Lifecycle { stage: Stage::Queued, since: now.mono, ending: None, history: Vec::new() };
     let desired = Desired { spec: None, version: 0, removed: false, successor: None };
     let key = PodKey { uid: uid.clone(), slot };
-    let pod = world.spawn((key, desired, lifecycle, Observed::default(), Flow::default(), Reported::default())).id();
+    let probes = components::probes::Probes::default();
+    let bundle = (key, desired, lifecycle, Observed::default(), Flow::default(), Reported::default(), probes);
+    let pod = world.spawn(bundle).id();
     world.resource_mut::<PodIndex>().by_uid.insert(uid.clone(), pod);
     pod
 }

@@ -2,6 +2,7 @@
 //!
 //! Writes `engine::Published`.
 
+use crate::probes::{ProbeMemos, ProbeNumbers};
 use bevy_ecs::prelude::*;
 use components::snapshot::{CHUNK, Chunk, CoreMetrics, Health, PodView, Snapshot};
 use components::world::{
@@ -36,12 +37,13 @@ fn update_slots(
     index: Res<PodIndex>,
     pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, &Reported)>,
     finished: Res<Finished>,
+    memos: Res<ProbeMemos>,
     mut slots: ResMut<Slots>,
 ) {
     for entity in touched.iter() {
         let Ok((key, desired, life, observed, flow, reported)) = pods.get(entity) else { continue };
-        if observed.inspection.is_none() && finished.0.contains_key(&key.uid) {
-            // An earlier run saw it finish: no other phase may be shown, and that one not before it was looked at.
+        if observed.inspection.is_none() && (finished.0.contains_key(&key.uid) || memos.knows(&key.uid)) {
+            // An earlier run saw it finish, or serve: nothing else may be shown, and that not before it was looked at.
             continue;
         }
         let (namespace, name) = match (&desired.spec, &observed.inspection) {
@@ -111,6 +113,7 @@ fn publish(
     sources: Res<SourceStates>,
     outbox: Res<Outbox>,
     broken: Res<InvariantCount>,
+    numbers: Res<ProbeNumbers>,
     mut published: ResMut<Published>,
 ) {
     published.0 = Arc::new(Snapshot {
@@ -126,6 +129,7 @@ fn publish(
             events_open: pleg.events_open,
         },
         metrics: Arc::new(metrics(&pleg, &outbox, &broken)),
+        probes: Arc::clone(&numbers.series),
     });
 }
 

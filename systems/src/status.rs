@@ -11,12 +11,14 @@ mod tests;
 
 use crate::admission;
 use crate::planted;
+use crate::probes::ProbeMemos;
 use bevy_ecs::prelude::*;
 use components::edge::cri::ContainerState;
 use components::edge::store::{Record, StoreIngress};
 use components::ids::PodUid;
 use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
+use components::probes::Probes;
 use components::world::{
     ContainerRun, Desired, Finished, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, Reported,
     RuntimeHealth, Stage,
@@ -56,17 +58,24 @@ impl Node<'_> {
 fn report_status(
     node: Node<'_>,
     touched: Res<Touched>,
-    mut pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, Option<&PodContainers>, &mut Reported)>,
+    mut pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, &Probes, Option<&PodContainers>, &mut Reported)>,
     runs: Query<&ContainerRun>,
     mut finished: ResMut<Finished>,
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
     planted: Option<Res<Planted>>,
+    memos: Res<ProbeMemos>,
 ) {
     let flips = planted::is(&planted, Bug::TerminalPhaseFlips);
     for entity in touched.iter() {
-        let Ok((key, desired, life, observed, flow, containers, mut reported)) = pods.get_mut(entity) else { continue };
+        let Ok((key, desired, life, observed, flow, probes, containers, mut reported)) = pods.get_mut(entity) else {
+            continue;
+        };
         let Some(spec) = &desired.spec else { continue };
+        if observed.inspection.is_none() && memos.knows(&key.uid) {
+            // It may well serve: nothing is said of it before it was looked at.
+            continue;
+        }
         let mut own: Vec<&ContainerRun> = containers
             .map(PodContainers::entities)
             .unwrap_or_default()
@@ -81,6 +90,9 @@ fn report_status(
             seen: observed.inspection.as_deref().filter(|_| !flips || life.stage != Stage::Done),
             flow,
             runs: &own,
+            probes,
+            ready_since: [false, true]
+                .map(|ready| memos.ready_since(&key.uid, ready).filter(|_| reported.version == 0)),
             old: &reported.status,
             terminal: reported.terminal.or_else(|| finished.0.get(&key.uid).copied()).filter(|_| !flips),
             refused: admission::refusal(spec, &node.config, &node.machine),

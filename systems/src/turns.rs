@@ -15,6 +15,15 @@ pub enum IngestTurn {
     Sources,
 }
 
+/// Turns of `Phase::Plan`, in order.
+#[derive(SystemSet, Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PlanTurn {
+    /// Stages move on.
+    Stages,
+    /// Probes follow what runs.
+    Probes,
+}
+
 /// Turns of `Phase::Observe`, in order.
 #[derive(SystemSet, Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObserveTurn {

@@ -9,12 +9,16 @@
 mod cases;
 #[path = "containerd/crashes.rs"]
 mod crashes;
+#[path = "containerd/health.rs"]
+mod health;
 #[path = "containerd/input.rs"]
 mod input;
 #[path = "containerd/lab.rs"]
 mod lab;
 #[path = "containerd/pods.rs"]
 mod pods;
+#[path = "containerd/probes.rs"]
+mod probes;
 #[path = "containerd/restarts.rs"]
 mod restarts;
 #[path = "containerd/runtime.rs"]

@@ -18,6 +18,7 @@ use io::clock::Clock;
 use io::cri::{CriOptions, CriPort};
 use io::dispatch::{Dispatcher, Limits, Ports};
 use io::host::{Host, HostConfig};
+use io::probes::ProbesPort;
 use io::sources::{SourcesOptions, SourcesPort};
 use io::store::Store;
 use std::path::PathBuf;
@@ -50,7 +51,7 @@ pub(crate) struct Plan {
 }
 
 /// The dispatcher of a real node.
-pub(crate) type NodeDispatcher = Dispatcher<CriPort, Host, SourcesPort>;
+pub(crate) type NodeDispatcher = Dispatcher<CriPort, Host, SourcesPort, ProbesPort>;
 
 /// A node that runs.
 pub(crate) struct Running {
@@ -96,6 +97,7 @@ pub(crate) fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::R
         cri: CriPort::new(&plan.cri, ingress.clone())?,
         host: Host::new(host)?,
         sources: SourcesPort::new(plan.sources, ingress.clone()),
+        probes: ProbesPort::new(),
     };
     let dispatcher = Dispatcher::new(ports, plan.limits, ingress.clone());
     let snapshots = Arc::new(ArcSwap::from_pointee(Snapshot::default()));

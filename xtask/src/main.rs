@@ -26,7 +26,7 @@ usage: cargo xtask TASK
   tidy                                    structure of the repository: layers, heads, sizes, words, licences
   codegen [--check]                       generate the CRI types from `proto/cri`, or compare them
   lab [containerd2|containerd1]           a private containerd with images, until Ctrl-C
-  race [--kubelet PATH] [--ticklet PATH] [--pods 500] [--runs 1] [--steady 60] [--only NAME] [--json FILE] [--keep]
+  race [probes] [--kubelet PATH] [--ticklet PATH] [--pods 500] [--runs 1] [--steady 60] [--only NAME] [--json FILE] [--keep]
                                           ticklet against the reference kubelet on the simulated runtime
   tools                                   build the test tools (containerd 2.x, crictl) into the user's cache
 ";

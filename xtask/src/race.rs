@@ -1,5 +1,6 @@
 //! `cargo xtask race`: ticklet against the reference kubelet on the simulated runtime, with the same configuration
-//! and manifests; a table with ratios, the goals' verdicts and JSON.
+//! and manifests; a table with ratios, the goals' verdicts and JSON. With the word `probes` every pod has a probe a
+//! second, over HTTP or TCP, at a real target on the loopback.
 //!
 //! Starts processes and writes below one folder of its own; stops and removes all of it, also after a failure or
 //! Ctrl-C. Fails only when a run itself failed: a missed goal is printed, not returned.
@@ -9,6 +10,7 @@ mod racer;
 mod report;
 mod runtime;
 mod site;
+mod targets;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,6 +35,8 @@ struct Options {
     only: Option<String>,
     json: Option<PathBuf>,
     keep: bool,
+    /// Every pod has a probe a second: HTTP for the even ones, TCP for the odd ones.
+    probes: bool,
 }
 
 /// Runs the race.
@@ -64,6 +68,7 @@ pub(crate) fn task(args: &[String]) -> Result<()> {
                 simulator: &ticklet,
                 stop: &stop,
                 keep: options.keep,
+                probes: options.probes,
             };
             laps.push(laps::run(contender, &plan).with_context(|| format!("the run of {} failed", contender.name))?);
         }
@@ -104,11 +109,16 @@ fn parse(args: &[String]) -> Result<Options> {
         only: None,
         json: None,
         keep: false,
+        probes: false,
     };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         if arg == "--keep" {
             options.keep = true;
+            continue;
+        }
+        if arg == "probes" {
+            options.probes = true;
             continue;
         }
         let Some(value) = args.next() else { bail!("{arg} is unknown or needs a value") };
@@ -142,6 +152,7 @@ mod tests {
         assert_eq!((options.pods, options.runs, options.steady_seconds, options.only), (500, 1, 60, None));
         let options = parse(&words("--pods 20 --kubelet /k --json out.json --only ticklet --keep")).unwrap();
         assert_eq!((options.pods, options.kubelet, options.keep), (20, Some("/k".into()), true));
+        assert!(parse(&words("probes --pods 20")).unwrap().probes);
         for wrong in ["--pods", "--pods 0", "--pods x", "--only both", "--fast 1"] {
             assert!(parse(&words(wrong)).is_err(), "{wrong}");
         }

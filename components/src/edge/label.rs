@@ -4,6 +4,7 @@
 use super::control::ControlIngress;
 use super::cri::{CriAnswer, CriEffect, CriIngress, SandboxConfig};
 use super::host::{HostAnswer, HostEffect};
+use super::probes::{ProbesAnswer, ProbesEffect};
 use super::sources::{SourcesAnswer, SourcesEffect, SourcesIngress};
 use super::store::{Record, StoreIngress};
 use super::{Answer, Completion, Effect, Ingress, Outcome, Work};
@@ -49,6 +50,7 @@ impl fmt::Display for WorkLabel<'_> {
             Effect::Host(effect) => host_effect(effect, f),
             Effect::Sources(SourcesEffect::ReadManifests) => f.write_str("ReadManifests"),
             Effect::Sources(SourcesEffect::FetchManifestUrl) => f.write_str("FetchManifestUrl"),
+            Effect::Probes(effect) => probe_effect(effect, f),
         }
     }
 }
@@ -88,6 +90,7 @@ impl fmt::Display for RecordLabel<'_> {
                 write!(f, "PodFinished {phase} uid {uid}")
             }
             Record::PodForgotten { uid } => write!(f, "PodForgotten uid {uid}"),
+            Record::PodProbed { uid, ready, .. } => write!(f, "PodProbed ready {ready} uid {uid}"),
         }
     }
 }
@@ -118,6 +121,17 @@ fn cri_effect(effect: &CriEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "StopContainer {id} grace {grace_seconds}s")
         }
         CriEffect::RemoveContainer { id } => write!(f, "RemoveContainer {}", short_id(id.as_str())),
+        CriEffect::ExecSync { id, timeout_seconds, .. } => {
+            write!(f, "ExecSync {} timeout {timeout_seconds}s", short_id(id.as_str()))
+        }
+    }
+}
+
+fn probe_effect(effect: &ProbesEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match effect {
+        ProbesEffect::ProbeHttp(to) => write!(f, "ProbeHttp {}:{}", to.host, to.port),
+        ProbesEffect::ProbeTcp(to) => write!(f, "ProbeTcp {}:{}", to.host, to.port),
+        ProbesEffect::ProbeGrpc(to) => write!(f, "ProbeGrpc {}:{} {}", to.host, to.port, to.service),
     }
 }
 
@@ -159,6 +173,9 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Sources(SourcesAnswer::ManifestsUnchanged { source }) => {
             write!(f, "ManifestsUnchanged {}", source.annotation())
         }
+        Answer::Probes(ProbesAnswer::Passed) => f.write_str("ProbePassed"),
+        Answer::Probes(ProbesAnswer::PassedWithWarning { message }) => write!(f, "ProbePassed: {message}"),
+        Answer::Probes(ProbesAnswer::NotPassed { message }) => write!(f, "ProbeFailed: {message}"),
     }
 }
 
@@ -185,6 +202,7 @@ fn cri_answer(answer: &CriAnswer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         CriAnswer::ContainerCreated { id } => {
             write!(f, "ContainerCreated {}", short_id(id.as_str()))
         }
+        CriAnswer::Executed { exit_code, .. } => write!(f, "Executed exit {exit_code}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The durable store: records that cannot be observed again after a crash.
 
-use crate::ids::PodUid;
+use crate::ids::{ContainerId, PodUid};
+use crate::time::Wall;
 use serde::{Deserialize, Serialize};
 
 /// One durable fact; the journal is the list of them, later ones override earlier ones of the same pod.
@@ -29,6 +30,29 @@ pub enum Record {
         /// The pod.
         uid: PodUid,
     },
+    /// What probes had found out of the pod when it was last shown: a restart goes on from there. Written some time
+    /// after it came about, together with others.
+    PodProbed {
+        /// The pod.
+        uid: PodUid,
+        /// What is known of each container with a startup or readiness probe.
+        containers: Vec<ProbedContainer>,
+        /// When condition `Ready` last changed.
+        ready_since: Wall,
+        /// Its status.
+        ready: bool,
+    },
+}
+
+/// What probes had found out of one instance of a container.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct ProbedContainer {
+    /// The instance.
+    pub id: ContainerId,
+    /// It has started.
+    pub started: bool,
+    /// It serves.
+    pub ready: bool,
 }
 
 /// Unasked facts of the store.

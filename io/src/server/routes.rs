@@ -1,6 +1,6 @@
 //! What each path answers, and who may ask.
 
-use super::{Readers, ServerConfig, health, page, pod_json};
+use super::{Readers, ServerConfig, health, page, pod_json, probes};
 use crate::metrics;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -34,17 +34,17 @@ enum Target {
     Healthz(Option<&'static str>),
     Pods,
     Metrics,
+    Probes,
     Configz,
     /// Known to Kubernetes, not served by this version: (first part, allowed methods, only with debugging handlers).
     Later(&'static str, &'static str, bool),
 }
 
 /// Paths that later versions serve. An entry that ends in `/` stands for all below it.
-const LATER: [(&str, &str, bool); 21] = [
+const LATER: [(&str, &str, bool); 20] = [
     ("/stats/summary", "GET", false),
     ("/metrics/cadvisor", "GET", false),
     ("/metrics/resource", "GET", false),
-    ("/metrics/probes", "GET", false),
     ("/metrics/slis", "GET", false),
     ("/run/", "POST", true),
     ("/exec/", "GET, POST", true),
@@ -78,7 +78,7 @@ impl Site {
         let (allowed, debugging) = match target {
             Target::Later(_, allowed, debugging) => (allowed, debugging),
             Target::Configz => ("GET", true),
-            Target::Healthz(_) | Target::Pods | Target::Metrics => ("GET", false),
+            Target::Healthz(_) | Target::Pods | Target::Metrics | Target::Probes => ("GET", false),
         };
         if debugging && !self.config.debugging_handlers {
             return match target {
@@ -100,6 +100,7 @@ impl Site {
                 let page = page::metrics(&self.readers, &self.config.node_name);
                 response(StatusCode::OK, metrics::CONTENT_TYPE, page)
             }
+            Target::Probes => response(StatusCode::OK, metrics::CONTENT_TYPE, probes::page(&self.readers)),
             Target::Configz => response(StatusCode::OK, JSON, self.config.configz.clone()),
             Target::Later(path, _, _) => {
                 let line = format!("{path} is not served by this version of ticklet\n");
@@ -152,6 +153,7 @@ fn target(listener: Listener, path: &str) -> Option<Target> {
         "/healthz" | "/healthz/" => Target::Healthz(None),
         "/pods" | "/pods/" => Target::Pods,
         "/metrics" | "/metrics/" => Target::Metrics,
+        "/metrics/probes" | "/metrics/probes/" => Target::Probes,
         "/configz" => Target::Configz,
         _ => match health() {
             Some(check) => Target::Healthz(Some(check)),

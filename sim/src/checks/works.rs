@@ -1,6 +1,6 @@
 //! Checks on what the core asks for, and on what is done when it takes effect.
 
-use super::Checks;
+use super::{Checks, probes};
 use crate::runtime::Runtime;
 use crate::runtime::model::Container;
 use bevy_ecs::prelude::World;
@@ -39,6 +39,7 @@ impl Checks {
                     self.admitted.remove(uid);
                     self.finished.remove(uid);
                 }
+                Record::PodProbed { .. } => {}
             }
         }
     }
@@ -68,10 +69,16 @@ impl Checks {
         {
             self.violate(format!("an effect of pod {uid} touches pod {owner}: {:?}", work.effect), now);
         }
+        if let Effect::Cri(CriEffect::StopContainer { id, grace_seconds }) = &work.effect
+            && work.why.rule == probes::CONDEMNED
+        {
+            self.check_condemned(id, uid, *grace_seconds, world, now);
+            return;
+        }
         match &work.effect {
             Effect::Cri(effect) => self.on_call(effect, uid, world, runtime, now),
             Effect::Host(HostEffect::CleanPod(_)) => self.check_sources_read(uid, "its remains are removed", now),
-            Effect::Host(_) | Effect::Sources(_) => {}
+            Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) => {}
         }
     }
 
@@ -216,6 +223,9 @@ impl Checks {
         }
         let Some(index) = world.get_resource::<PodIndex>() else { return };
         for (uid, entity) in &index.by_uid {
+            if let Some(text) = probes::asked_in_vain(world, *entity) {
+                self.violate(format!("{uid}: {text}"), now);
+            }
             let Some(ending) = world.get::<Lifecycle>(*entity).and_then(|l| l.ending.as_ref()) else {
                 self.endings.remove(uid);
                 continue;
@@ -261,12 +271,13 @@ fn owner(effect: &Effect, runtime: &Runtime) -> Option<PodUid> {
             CriEffect::CreateContainer { sandbox, .. } => of_sandbox(sandbox),
             CriEffect::StartContainer { id }
             | CriEffect::StopContainer { id, .. }
-            | CriEffect::RemoveContainer { id } => of_container(id),
+            | CriEffect::RemoveContainer { id }
+            | CriEffect::ExecSync { id, .. } => of_container(id),
             CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::FindImage { .. } | CriEffect::WatchEvents => {
                 None
             }
         },
-        Effect::Host(_) | Effect::Sources(_) => None,
+        Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::rng::Rng;
 use components::edge::cri::CriEffect;
 use components::edge::host::HostEffect;
+use components::edge::probes::ProbesEffect;
 use components::edge::sources::SourcesEffect;
 use components::edge::{Effect, FailureClass};
 use components::time::Mono;
@@ -259,6 +260,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             CriEffect::StopContainer { .. } => "StopContainer",
             CriEffect::RemoveContainer { .. } => "RemoveContainer",
             CriEffect::WatchEvents => "WatchEvents",
+            CriEffect::ExecSync { .. } => "ExecSync",
         },
         Effect::Host(change) => match change {
             HostEffect::PreparePod(_) => "PreparePod",
@@ -268,6 +270,11 @@ pub const fn name(effect: &Effect) -> &'static str {
         Effect::Sources(read) => match read {
             SourcesEffect::ReadManifests => "ReadManifests",
             SourcesEffect::FetchManifestUrl => "FetchManifestUrl",
+        },
+        Effect::Probes(attempt) => match attempt {
+            ProbesEffect::ProbeHttp(_) => "ProbeHttp",
+            ProbesEffect::ProbeTcp(_) => "ProbeTcp",
+            ProbesEffect::ProbeGrpc(_) => "ProbeGrpc",
         },
     }
 }

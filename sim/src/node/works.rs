@@ -1,6 +1,7 @@
 //! Works in virtual time: started in their lane, done at some instant, answered at another, or never.
 
 use super::faults::{self, End, Fate};
+use super::probes::Meets;
 use super::{Event, Node, bridge};
 use components::edge::cri::{CriEffect, CriIngress};
 use components::edge::sources::{Source, SourcesEffect};
@@ -52,11 +53,25 @@ impl Node {
         if matches!(work.effect, Effect::Cri(_)) && self.now < self.down_until {
             fate.end = End::Refused(FailureClass::Unavailable, "connection refused".into());
         }
+        let silence = match &work.effect {
+            Effect::Probes(effect) => Some(self.meets(effect)),
+            Effect::Cri(CriEffect::ExecSync { id, command, timeout_seconds, .. }) => {
+                Some(self.executes(id, command, *timeout_seconds))
+            }
+            _ => None,
+        };
+        let mut timeout = work.timeout;
+        if let Some(Meets::Silence(ended)) = silence
+            && fate.end == End::Answered
+        {
+            fate.end = End::Lost;
+            timeout = ended.unwrap_or(timeout);
+        }
         self.note(|n| format!("start {}{}", n.describe(&work), fate_text(&fate)));
         let ticket = work.ticket;
         let answered = self.now.after(fate.latency);
         let done = self.now.after(fate.latency / 2);
-        let deadline = self.now.after(work.timeout);
+        let deadline = self.now.after(timeout);
         match fate.end {
             End::Answered | End::DoneButFailed(..) => {
                 self.at(done, Event::Apply(ticket));
@@ -90,6 +105,10 @@ impl Node {
         match &work.effect {
             Effect::Cri(CriEffect::WatchEvents) if !self.options.events => {
                 Err(Failure { class: FailureClass::Unimplemented, message: "unknown method GetContainerEvents".into() })
+            }
+            Effect::Probes(effect) => met(self.meets(effect)),
+            Effect::Cri(CriEffect::ExecSync { id, command, timeout_seconds, .. }) => {
+                met(self.executes(id, command, *timeout_seconds))
             }
             Effect::Cri(effect) => {
                 self.checks.before_call(&self.runtime, Some(&work.lane), effect, self.now);
@@ -249,10 +268,11 @@ impl Node {
             Effect::Cri(effect) => self.target_of_call(effect),
             Effect::Host(_) => self.lane_name(&work.lane),
             Effect::Sources(_) => String::new(),
+            Effect::Probes(effect) => self.probe_target(effect),
         }
     }
 
-    fn target_of_call(&self, effect: &CriEffect) -> String {
+    pub(super) fn target_of_call(&self, effect: &CriEffect) -> String {
         let of_sandbox = |id| {
             let sandbox = self.runtime.sandboxes().get(id);
             sandbox.map_or_else(|| "gone".to_owned(), |s| self.pod_name(&s.request.namespace, &s.request.name))
@@ -269,7 +289,8 @@ impl Node {
             CriEffect::CreateContainer { sandbox, config, .. } => format!("{}/{}", of_sandbox(sandbox), config.name),
             CriEffect::StartContainer { id }
             | CriEffect::StopContainer { id, .. }
-            | CriEffect::RemoveContainer { id } => {
+            | CriEffect::RemoveContainer { id }
+            | CriEffect::ExecSync { id, .. } => {
                 let container = self.runtime.containers().get(id);
                 container
                     .map_or_else(|| "gone".to_owned(), |c| format!("{}/{}", of_sandbox(&c.sandbox), c.request.name))
@@ -297,6 +318,14 @@ impl Node {
     #[must_use]
     pub fn next_event(&self) -> Option<Mono> {
         self.events.keys().next().map(|(at, _)| *at)
+    }
+}
+
+/// What a probe meets, when it is asked at all; a target that fell silent in between fails.
+fn met(meets: Meets) -> Result<Answer, Failure> {
+    match meets {
+        Meets::Answer(answer) => answer,
+        Meets::Silence(_) => Err(Failure { class: FailureClass::Unavailable, message: "fell silent".into() }),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::node::Node;
 use components::edge::cri::SandboxState;
 use components::ids::PodUid;
 use components::snapshot::PodView;
-use components::status::ReportedState;
+use components::status::{ConditionKind, ReportedState};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -67,6 +67,11 @@ fn pod_is_well(node: &Node, pod: &Pod) -> Result<(), String> {
         if does.stays() && pod.policy == "Always" {
             runs(node, &uid, view, &format!("c{n}"), &pod.image)?;
         }
+    }
+    let lasting = pod.policy == "Always" && pod.main.iter().all(|does| does.stays());
+    let unready = view.status.conditions.iter().any(|c| c.kind == ConditionKind::Ready && !c.status);
+    if lasting && unready {
+        return Err(format!("it is not ready; {}", view.last_event));
     }
     Ok(())
 }

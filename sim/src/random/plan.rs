@@ -44,6 +44,8 @@ pub(super) struct Pod {
     init: Vec<Does>,
     sidecar: bool,
     pub(super) main: Vec<Does>,
+    /// Probes of the first main container, in the API's words.
+    probes: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Pod {
@@ -57,7 +59,12 @@ impl Pod {
             _ => Does::Succeeds(20),
         };
         let init = (0..rng.below(3)).map(|_| Does::Succeeds(rng.below(3))).collect();
-        let main = (0..=rng.below(2)).map(|_| draw(rng)).collect();
+        let main: Vec<Does> = (0..=rng.below(2)).map(|_| draw(rng)).collect();
+        let probes = if rng.chance(400) {
+            probes(rng, main.first().is_some_and(|does| does.stays()))
+        } else {
+            serde_json::Map::new()
+        };
         Self {
             uid,
             policy,
@@ -67,6 +74,7 @@ impl Pod {
             init: if rng.chance(300) { init } else { Vec::new() },
             sidecar: rng.chance(150),
             main,
+            probes,
         }
     }
 
@@ -79,7 +87,11 @@ impl Pod {
             init.push(sidecar);
         }
         init.extend(self.init.iter().enumerate().map(|(n, does)| container(format!("i{n}"), *does)));
-        let main: Vec<_> = self.main.iter().enumerate().map(|(n, does)| container(format!("c{n}"), *does)).collect();
+        let mut main: Vec<_> =
+            self.main.iter().enumerate().map(|(n, does)| container(format!("c{n}"), *does)).collect();
+        if let Some(first) = main.first_mut().and_then(serde_json::Value::as_object_mut) {
+            first.extend(self.probes.clone());
+        }
         json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -102,6 +114,28 @@ impl Pod {
         let ends = |does: &Does| matches!(does, Does::Succeeds(_)) || (self.policy == "Never" && !does.stays());
         self.policy != "Always" && self.main.iter().all(ends)
     }
+}
+
+/// Some probes; those that can end a container only where it ends for nothing else.
+fn probes(rng: &mut Rng, stays: bool) -> serde_json::Map<String, serde_json::Value> {
+    let mut out = serde_json::Map::new();
+    for (name, chance, ends) in
+        [("readinessProbe", 700, false), ("livenessProbe", 500, true), ("startupProbe", 300, true)]
+    {
+        if !rng.chance(chance) || (ends && !stays) {
+            continue;
+        }
+        let mut probe =
+            if rng.chance(500) { json!({"exec": {"command": ["true"]}}) } else { json!({"httpGet": {"port": 80}}) };
+        probe["periodSeconds"] = json!(1 + rng.below(4));
+        probe["failureThreshold"] = json!(1 + rng.below(3));
+        probe["initialDelaySeconds"] = json!(rng.below(3));
+        if ends && rng.chance(300) {
+            probe["terminationGracePeriodSeconds"] = json!(1 + rng.below(4));
+        }
+        out.insert(name.to_owned(), probe);
+    }
+    out
 }
 
 /// A manifest file and the pods it held.

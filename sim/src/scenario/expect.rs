@@ -83,6 +83,11 @@ pub(super) fn check_afterwards(log: &[LogLine], expect: &Afterwards) -> Result<(
             if fits { Ok(()) } else { Err(format!("{effect} starts at {times:?}")) }
         }
         Afterwards::Order(effects) => order(log, effects),
+        Afterwards::NeverFlaps(pod) => {
+            let start = format!("ready {pod} ");
+            let late = |l: &&LogLine| l.at > Mono(60_000_000_000) && l.text.starts_with(&start);
+            log.iter().find(late).map_or(Ok(()), |l| Err(format!("at {:?}: {}", l.at.since(Mono(0)), l.text)))
+        }
     }
 }
 

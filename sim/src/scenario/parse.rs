@@ -2,6 +2,7 @@
 
 use super::{Afterwards, Now, Scenario, Step, What};
 use crate::node::faults::{Planned, PlannedFault};
+use crate::node::probes::Mood;
 use components::edge::FailureClass;
 use components::edge::sources::Source;
 use serde_json::{Value, json};
@@ -108,6 +109,15 @@ fn action(words: &[&str]) -> Result<What, String> {
         ["drain", grace] => What::Drain(Some(number(grace)?)),
         ["network", "up"] => What::Network(true),
         ["network", "down"] => What::Network(false),
+        ["probe", target, mood] => {
+            let mood = match *mood {
+                "pass" => Mood::Pass,
+                "fail" => Mood::Fail,
+                "hang" => Mood::Hang,
+                other => return Err(format!("unknown mood {other}")),
+            };
+            What::Probe(format!("default/{target}"), mood)
+        }
         ["fault", rest @ ..] => fault(rest)?,
         _ => return Err("unknown action".into()),
     })
@@ -212,6 +222,7 @@ fn whole(words: &[&str]) -> Result<Afterwards, String> {
             let times: Result<Vec<_>, _> = times.iter().map(|t| duration(t)).collect();
             Afterwards::Times(format!("{name} default/{target}"), times?)
         }
+        ["never-flaps", pod] => Afterwards::NeverFlaps(format!("default/{pod}")),
         ["order", rest @ ..] => {
             let links = rest.split(|w| *w == "<");
             let links = links.map(|link| match link {

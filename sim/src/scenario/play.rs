@@ -92,6 +92,9 @@ fn act(node: &mut Node, scenario: &Scenario, action: &What) -> Result<(), String
         What::StepClock(seconds) => node.step_wall(seconds.saturating_mul(1_000_000_000)),
         What::Drain(grace) => node.drain(*grace),
         What::Network(ready) => node.runtime.network_ready = *ready,
+        What::Probe(target, mood) => {
+            node.moods.0.insert(target.clone(), *mood);
+        }
         What::Fault(planned) => node.faults.planned.push(planned.clone()),
         What::Expect(_) => {}
     }

@@ -5,6 +5,7 @@
 
 use components::edge::cri::{ContainerState, ContainerStatus, PodInspection, SandboxState, SandboxStatus};
 use components::ids::{ContainerId, SandboxId};
+use components::probes::{ContainerHealth, ProbeKind};
 use components::spec::{ContainerKind, ContainerSpec, PodSpec, RestartPolicy};
 use components::world::Stage;
 
@@ -13,6 +14,10 @@ use components::world::Stage;
 pub(super) struct PodActions {
     /// Containers to stop, with the reason shown to users.
     pub(super) stop: Vec<(ContainerId, String)>,
+    /// Those of them that a failed probe condemns, with the probe.
+    pub(super) condemned: Vec<(ContainerId, usize, ProbeKind)>,
+    /// Those of them whose successor is started whatever their exit code will say.
+    pub(super) replaced: Vec<(ContainerId, usize)>,
     /// Sandboxes to stop, once nothing runs in them.
     pub(super) stop_sandboxes: Vec<SandboxId>,
     /// Make a sandbox with this attempt, once everything above is done.
@@ -39,15 +44,37 @@ pub(super) const fn may_run(state: ContainerState) -> bool {
     matches!(state, ContainerState::Running | ContainerState::Unknown)
 }
 
-/// Computes what a pod in stage `Syncing` needs. `in_progress` are containers that are made but not started by us.
-pub(super) fn compute(spec: &PodSpec, seen: &PodInspection, in_progress: &[ContainerId]) -> PodActions {
+/// What is known of a pod's containers besides what the runtime shows.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Known<'a> {
+    /// Containers that are made but not started by us.
+    pub(super) in_progress: &'a [ContainerId],
+    /// What probes say of the newest instance of each container, by index; well when missing.
+    pub(super) health: &'a [ContainerHealth],
+    /// Instances that were stopped to be replaced.
+    pub(super) replaced: &'a [ContainerId],
+}
+
+impl Known<'_> {
+    fn health(&self, index: usize) -> ContainerHealth {
+        self.health.get(index).copied().unwrap_or(ContainerHealth::WELL)
+    }
+
+    /// Whether a container that does not run is started (again).
+    fn restarts(&self, spec: &PodSpec, container: &ContainerSpec, status: &ContainerStatus) -> bool {
+        restarts(spec, container, status) || self.replaced.contains(&status.id)
+    }
+}
+
+/// Computes what a pod in stage `Syncing` needs.
+pub(super) fn compute(spec: &PodSpec, seen: &PodInspection, known: Known<'_>) -> PodActions {
     let mut actions = PodActions::default();
     match usable_sandbox(spec, seen) {
         Some(sandbox) => {
             actions.sandbox = Some(sandbox.id.clone());
-            within_sandbox(spec, seen, sandbox, in_progress, &mut actions);
+            within_sandbox(spec, seen, sandbox, known, &mut actions);
         }
-        None => replace_sandbox(spec, seen, &mut actions),
+        None => replace_sandbox(spec, seen, known, &mut actions),
     }
     actions
 }
@@ -60,27 +87,27 @@ fn usable_sandbox<'a>(spec: &PodSpec, seen: &'a PodInspection) -> Option<&'a San
     (ready == 1 && newest.state == SandboxState::Ready && fits).then_some(newest)
 }
 
-fn replace_sandbox(spec: &PodSpec, seen: &PodInspection, actions: &mut PodActions) {
+fn replace_sandbox(spec: &PodSpec, seen: &PodInspection, known: Known<'_>, actions: &mut PodActions) {
     for container in seen.containers.iter().filter(|c| may_run(c.state)) {
         let why = "Pod sandbox changed, it will be killed and re-created.".to_owned();
         actions.stop.push((container.id.clone(), why));
     }
     actions.stop_sandboxes =
         seen.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).map(|s| s.id.clone()).collect();
-    if anything_to_start(spec, seen) {
+    if anything_to_start(spec, seen, known) {
         actions.new_sandbox = Some(seen.sandboxes.first().map_or(0, |s| s.attempt + 1));
     }
 }
 
 /// False when every main container has ended for good, so that a sandbox would hold nothing.
-fn anything_to_start(spec: &PodSpec, seen: &PodInspection) -> bool {
+fn anything_to_start(spec: &PodSpec, seen: &PodInspection, known: Known<'_>) -> bool {
     if seen.sandboxes.is_empty() {
         return true;
     }
     let mut main = spec.containers.iter().filter(|c| c.kind == ContainerKind::Main);
     main.any(|c| match newest(seen, &c.name) {
         None => true,
-        Some(status) => restarts(spec, c, status),
+        Some(status) => known.restarts(spec, c, status),
     })
 }
 
@@ -103,22 +130,22 @@ fn within_sandbox(
     spec: &PodSpec,
     seen: &PodInspection,
     sandbox: &SandboxStatus,
-    in_progress: &[ContainerId],
+    known: Known<'_>,
     actions: &mut PodActions,
 ) {
     for stray in seen.containers.iter().filter(|c| may_run(c.state) && c.sandbox != sandbox.id) {
         actions.stop.push((stray.id.clone(), "it belongs to an older sandbox".to_owned()));
     }
     for half in seen.containers.iter().filter(|c| c.state == ContainerState::Created) {
-        if !in_progress.contains(&half.id) {
+        if !known.in_progress.contains(&half.id) {
             actions.remove.push(half.id.clone());
         }
     }
     surplus(seen, actions);
-    if init_in_order(spec, seen, sandbox, actions) {
+    if init_in_order(spec, seen, sandbox, known, actions) {
         for (index, container) in spec.containers.iter().enumerate() {
             if container.kind == ContainerKind::Main {
-                main_container(spec, seen, sandbox, index, actions);
+                main_container(spec, seen, sandbox, (index, known), actions);
             }
         }
     }
@@ -136,7 +163,13 @@ fn surplus(seen: &PodInspection, actions: &mut PodActions) {
 }
 
 /// Handles init containers and sidecars; true when the main containers may start.
-fn init_in_order(spec: &PodSpec, seen: &PodInspection, sandbox: &SandboxStatus, actions: &mut PodActions) -> bool {
+fn init_in_order(
+    spec: &PodSpec,
+    seen: &PodInspection,
+    sandbox: &SandboxStatus,
+    known: Known<'_>,
+    actions: &mut PodActions,
+) -> bool {
     // A main container that was ever made in this sandbox proves that initialisation is done.
     let main = || spec.containers.iter().filter(|c| c.kind == ContainerKind::Main);
     let initialized = main().any(|c| newest_in(seen, &c.name, &sandbox.id).is_some());
@@ -144,7 +177,13 @@ fn init_in_order(spec: &PodSpec, seen: &PodInspection, sandbox: &SandboxStatus, 
         let status = newest_in(seen, &container.name, &sandbox.id);
         match container.kind {
             ContainerKind::Sidecar => match status {
-                Some(s) if s.state == ContainerState::Running => replace_if_changed(container, s, actions),
+                Some(s) if s.state == ContainerState::Running => {
+                    keep_or_replace(spec, (index, known), s, actions);
+                    if !initialized && !known.health(index).started {
+                        // Its startup probe lets the next one begin.
+                        return false;
+                    }
+                }
                 Some(s) if s.state == ContainerState::Unknown => actions.stop.push(unknown(s)),
                 _ => {
                     actions.start.push(index);
@@ -160,7 +199,7 @@ fn init_in_order(spec: &PodSpec, seen: &PodInspection, sandbox: &SandboxStatus, 
                     actions.stop.push(unknown(s));
                     return false;
                 }
-                Some(s) if s.state == ContainerState::Exited && !restarts(spec, container, s) => return false,
+                Some(s) if s.state == ContainerState::Exited && !known.restarts(spec, container, s) => return false,
                 _ => {
                     actions.start.push(index);
                     return false;
@@ -176,7 +215,7 @@ fn main_container(
     spec: &PodSpec,
     seen: &PodInspection,
     sandbox: &SandboxStatus,
-    index: usize,
+    (index, known): (usize, Known<'_>),
     actions: &mut PodActions,
 ) {
     let container = &spec.containers[index];
@@ -185,21 +224,38 @@ fn main_container(
     match status {
         None => actions.start.push(index),
         Some(s) if s.state == ContainerState::Running && s.sandbox == sandbox.id => {
-            replace_if_changed(container, s, actions);
+            keep_or_replace(spec, (index, known), s, actions);
         }
         // Stopped above, as a stray of an older sandbox.
         Some(s) if s.state == ContainerState::Running => {}
         Some(s) if s.state == ContainerState::Unknown => actions.stop.push(unknown(s)),
-        Some(s) if restarts(spec, container, s) => actions.start.push(index),
+        Some(s) if known.restarts(spec, container, s) => actions.start.push(index),
         Some(_) => {}
     }
 }
 
-fn replace_if_changed(container: &ContainerSpec, status: &ContainerStatus, actions: &mut PodActions) {
+/// Stops a running container whose definition changed, or which a probe condemns.
+fn keep_or_replace(
+    spec: &PodSpec,
+    (index, known): (usize, Known<'_>),
+    status: &ContainerStatus,
+    actions: &mut PodActions,
+) {
+    let container = &spec.containers[index];
     if status.hash.is_some_and(|hash| hash != container.hash) {
         let why = format!("Container {} definition changed, will be restarted", container.name);
         actions.stop.push((status.id.clone(), why));
+        actions.replaced.push((status.id.clone(), index));
+        return;
     }
+    let Some(probe) = known.health(index).condemned else { return };
+    let mut why = format!("Container {} failed {} probe", container.name, probe.as_str().to_lowercase());
+    if container.kind == ContainerKind::Sidecar || spec.restart_policy != RestartPolicy::Never {
+        why.push_str(", will be restarted");
+        actions.replaced.push((status.id.clone(), index));
+    }
+    actions.stop.push((status.id.clone(), why));
+    actions.condemned.push((status.id.clone(), index, probe));
 }
 
 fn unknown(status: &ContainerStatus) -> (ContainerId, String) {

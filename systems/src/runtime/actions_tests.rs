@@ -3,11 +3,56 @@
 use super::*;
 use crate::fixtures::{inspection, spec};
 
+/// As [`check`], with what probes say of the containers: `-` has not started, `L` and `S` are condemned, `+` is well;
+/// `replaced` was stopped to be replaced.
+#[track_caller]
+fn check_probed(pod: &str, seen: &str, health: &str, replaced: &str, expect: &str) {
+    let spec = spec(pod);
+    let health: Vec<ContainerHealth> = health
+        .chars()
+        .map(|c| match c {
+            '-' => ContainerHealth { started: false, ready: false, condemned: None },
+            'L' => ContainerHealth { condemned: Some(ProbeKind::Liveness), ..ContainerHealth::WELL },
+            'S' => ContainerHealth { started: false, ready: false, condemned: Some(ProbeKind::Startup) },
+            _ => ContainerHealth::WELL,
+        })
+        .collect();
+    let replaced: Vec<ContainerId> = replaced.split_whitespace().map(ContainerId::from).collect();
+    let known = Known { in_progress: &[], health: &health, replaced: &replaced };
+    let actions = compute(&spec, &inspection(&spec, seen), known);
+    let mut out: Vec<String> = actions.stop.iter().map(|(id, why)| format!("{id}: {why}")).collect();
+    out.extend(actions.start.iter().map(|i| format!("start:{}", spec.containers[*i].name)));
+    assert_eq!(out.join(" "), expect);
+}
+
+#[test]
+fn a_failed_probe_condemns_its_container() {
+    check_probed("always a", "s0+ a0:run", "L", "", "a0: Container a failed liveness probe, will be restarted");
+    check_probed("always a", "s0+ a0:run", "S", "", "a0: Container a failed startup probe, will be restarted");
+    check_probed("never a", "s0+ a0:run", "L", "", "a0: Container a failed liveness probe");
+    check_probed(
+        "never side:s a",
+        "s0+ s0:run a0:run",
+        "L+",
+        "",
+        "s0: Container s failed liveness probe, will be restarted",
+    );
+    check_probed("onfailure a", "s0+ a0:exit0", "+", "", "");
+    check_probed("onfailure a", "s0+ a0:exit0", "+", "a0", "start:a");
+}
+
+#[test]
+fn a_sidecar_lets_others_begin_once_it_has_started() {
+    check_probed("always side:s a", "s0+ s0:run", "-+", "", "");
+    check_probed("always side:s a", "s0+ s0:run", "++", "", "start:a");
+    check_probed("always side:s a", "s0+ s1:run s0:exit1 a0:exit1", "-+", "", "start:a");
+}
+
 /// `pod` as in `fixtures::spec`, `seen` as in `fixtures::inspection`; the expectation names containers.
 #[track_caller]
 fn check(pod: &str, seen: &str, expect: &str) {
     let spec = spec(pod);
-    let actions = compute(&spec, &inspection(&spec, seen), &[]);
+    let actions = compute(&spec, &inspection(&spec, seen), Known::default());
     let mut out: Vec<String> = Vec::new();
     out.extend(actions.stop.iter().map(|(id, _)| format!("stop:{id}")));
     out.extend(actions.stop_sandboxes.iter().map(|id| format!("stopsandbox:{id}")));

@@ -2,7 +2,8 @@
 
 use super::containers::{self, Kept};
 use super::phase;
-use components::edge::cri::{PodInspection, SandboxState};
+use components::edge::cri::{ContainerState, PodInspection, SandboxState};
+use components::probes::{ContainerHealth, Probes};
 use components::spec::{ContainerKind, PodSpec};
 use components::status::{Condition, ConditionKind, Phase, PodStatus, ReportedState};
 use components::time::Wall;
@@ -15,6 +16,9 @@ pub(super) struct Input<'a> {
     pub(super) seen: Option<&'a PodInspection>,
     pub(super) flow: &'a Flow,
     pub(super) runs: &'a [&'a ContainerRun],
+    pub(super) probes: &'a Probes,
+    /// Since when an earlier run of the agent showed condition `Ready` false, and true.
+    pub(super) ready_since: [Option<Wall>; 2],
     pub(super) old: &'a PodStatus,
     pub(super) terminal: Option<bool>,
     /// Reason and message of a pod that the node does not take.
@@ -39,6 +43,7 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
                 runtime: input.runtime,
                 old: old_report(input.old, &container.name),
                 ending,
+                health: health(input, index, &container.name),
             };
             containers::report(&facts, container, input.runs.get(index).copied())
         })
@@ -86,6 +91,11 @@ fn whole_phase(input: &Input<'_>, states: &[Kept]) -> Phase {
     phase
 }
 
+fn health(input: &Input<'_>, index: usize, name: &str) -> ContainerHealth {
+    let newest = input.seen.and_then(|seen| seen.containers.iter().find(|c| *c.name == *name));
+    newest.map_or(ContainerHealth::WELL, |status| input.probes.health(index, &status.id))
+}
+
 fn old_report<'a>(old: &'a PodStatus, name: &str) -> Option<&'a components::status::ContainerReport> {
     old.containers.iter().chain(&old.init_containers).find(|r| *r.name == *name)
 }
@@ -117,10 +127,32 @@ fn conditions(input: &Input<'_>, states: &[Kept], phase: Phase) -> Vec<Condition
         .into_iter()
         .map(|(kind, (status, reason, message))| {
             let old = input.old.conditions.iter().find(|c| c.kind == kind && c.status == status);
-            let since = old.map_or_else(|| input.now.whole_seconds(), |c| c.since);
+            let since = old.map_or_else(|| since(input, kind, status), |c| c.since);
             Condition { kind, status, reason: reason.to_owned(), message, since }
         })
         .collect()
+}
+
+/// When a condition took its status, if it is new to this run of the agent: as an earlier run showed it; else, for what
+/// follows from observation alone, when that came about, so that a restart computes the same; else now.
+fn since(input: &Input<'_>, kind: ConditionKind, status: bool) -> Wall {
+    let serves = matches!(kind, ConditionKind::Ready | ConditionKind::ContainersReady);
+    let shown = input.ready_since[usize::from(status)].filter(|_| serves);
+    let seen = input.seen.filter(|_| status && input.probes.list.is_empty());
+    let observed = match kind {
+        ConditionKind::Ready | ConditionKind::ContainersReady => {
+            let running = seen.into_iter().flat_map(|seen| &seen.containers);
+            running.filter(|c| c.state == ContainerState::Running).map(|c| c.started_at).max()
+        }
+        ConditionKind::PodReadyToStartContainers => {
+            let newest = input.seen.filter(|_| status).and_then(|seen| seen.sandboxes.first());
+            newest.map(|sandbox| sandbox.created_at)
+        }
+        ConditionKind::Initialized | ConditionKind::PodScheduled => None,
+    };
+    // A clock that was set back meanwhile must not lead into the future.
+    let observed = observed.filter(|at| *at > Wall(0) && *at <= input.now);
+    shown.or(observed).unwrap_or(input.now).whole_seconds()
 }
 
 fn sandbox_ready(input: &Input<'_>) -> bool {

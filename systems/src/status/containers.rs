@@ -1,6 +1,7 @@
 //! Container statuses (contract 6.7).
 
 use components::edge::cri::{ContainerState, ContainerStatus, PodInspection};
+use components::probes::ContainerHealth;
 use components::spec::{ContainerKind, ContainerSpec, PodSpec, RestartPolicy};
 use components::status::{ContainerReport, ReportedState};
 use components::time::Wall;
@@ -10,6 +11,8 @@ use components::world::ContainerRun;
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) report: ContainerReport,
+    /// It ended because it is replaced: its exit code says nothing of the pod.
+    pub(super) replaced: bool,
 }
 
 /// Coarse state that phase and conditions branch on.
@@ -50,6 +53,8 @@ pub(super) struct Facts<'a> {
     pub(super) old: Option<&'a ContainerReport>,
     /// The pod was decided to be over.
     pub(super) ending: bool,
+    /// What probes say, given that the container runs.
+    pub(super) health: ContainerHealth,
 }
 
 /// The report of one container.
@@ -76,9 +81,13 @@ pub(super) fn report(facts: &Facts<'_>, container: &ContainerSpec, run: Option<&
             }
         }
     }
-    waiting_again(facts, container, run, &mut report);
-    flags(container, &mut report);
-    Kept { report }
+    let running = matches!(report.state, ReportedState::Running { .. });
+    let replaced = !running
+        && !facts.ending
+        && run.is_some_and(|run| run.replaced.is_some() && run.replaced.as_ref() == newest.map(|n| &n.id));
+    waiting_again(facts, container, (run, replaced), &mut report);
+    flags(facts, container, &mut report);
+    Kept { report, replaced }
 }
 
 fn instances<'a>(facts: &Facts<'a>, container: &ContainerSpec) -> Vec<&'a ContainerStatus> {
@@ -142,7 +151,7 @@ fn lost(facts: &Facts<'_>, container: &ContainerSpec, report: &mut ContainerRepo
 fn waiting_again(
     facts: &Facts<'_>,
     container: &ContainerSpec,
-    run: Option<&ContainerRun>,
+    (run, replaced): (Option<&ContainerRun>, bool),
     report: &mut ContainerReport,
 ) {
     if matches!(report.state, ReportedState::Running { .. }) || facts.ending {
@@ -151,6 +160,7 @@ fn waiting_again(
     let Some((reason, message)) = run.and_then(|run| run.waiting.as_ref()) else { return };
     if let ReportedState::Terminated { exit_code, .. } = &report.state {
         let again = match (container.kind, facts.spec.restart_policy) {
+            _ if replaced => true,
             (ContainerKind::Sidecar, _) => true,
             (ContainerKind::Init, RestartPolicy::Always) | (_, RestartPolicy::OnFailure) => *exit_code != 0,
             (_, RestartPolicy::Always) => true,
@@ -164,12 +174,12 @@ fn waiting_again(
     report.state = ReportedState::Waiting { reason: (*reason).to_owned(), message: message.clone() };
 }
 
-fn flags(container: &ContainerSpec, report: &mut ContainerReport) {
+fn flags(facts: &Facts<'_>, container: &ContainerSpec, report: &mut ContainerReport) {
     let running = matches!(report.state, ReportedState::Running { .. });
-    report.started = Some(running);
+    report.started = Some(running && facts.health.started);
     report.ready = match container.kind {
         ContainerKind::Init => matches!(report.state, ReportedState::Terminated { exit_code: 0, .. }),
-        _ => running,
+        _ => running && facts.health.ready,
     };
 }
 

@@ -18,6 +18,7 @@ pub(super) fn of(spec: &PodSpec, states: &[Kept]) -> Phase {
             continue;
         }
         match kept.kind() {
+            _ if kept.replaced => running += 1,
             StateKind::Running => running += 1,
             StateKind::Ended { exit_code } => {
                 stopped += 1;

@@ -24,6 +24,8 @@ fn status(pod: &str, seen: &str, stage: Stage, old: &PodStatus, terminal: Option
         seen: Some(&seen),
         flow,
         runs: &runs.iter().collect::<Vec<_>>(),
+        probes: &components::probes::Probes::default(),
+        ready_since: [None, None],
         old,
         terminal,
         refused: None,

@@ -11,6 +11,7 @@ use tests::tunables::Tunables;
 use super::racer::{Contender, Racer};
 use super::runtime::{Counts, Runtime};
 use super::site::Site;
+use super::targets::Targets;
 
 /// Longest wait until all containers run: the reference takes about 35 s for 500 on a quiet machine.
 const FILL_DEADLINE: Duration = Duration::from_secs(600);
@@ -30,6 +31,7 @@ pub(super) struct Plan<'a> {
     pub(super) simulator: &'a Path,
     pub(super) stop: &'a AtomicBool,
     pub(super) keep: bool,
+    pub(super) probes: bool,
 }
 
 /// What was measured. CPU in seconds, memory in MiB.
@@ -47,13 +49,15 @@ pub(super) struct Laps {
     pub(super) restart_seconds: f64,
     pub(super) restart_cpu: f64,
     pub(super) restart_touched: f64,
+    pub(super) probes_per_second: f64,
 }
 
 /// Runs one contender through all laps on a fresh runtime.
 pub(super) fn run(contender: &Contender, plan: &Plan<'_>) -> Result<Laps> {
     // The reference sets kernel parameters at start; they are put back when this ends.
     let _tunables = Tunables::save();
-    let site = Site::new(contender.name, plan.pods, plan.keep)?;
+    let targets = if plan.probes { Some(Targets::start()?) } else { None };
+    let site = Site::new(contender.name, plan.pods, targets.as_ref().map(|t| t.port), plan.keep)?;
     let mut runtime = Runtime::start(plan.simulator, &site)?;
     wait(plan, "the simulated runtime answers", Duration::from_secs(30), LOOK, || runtime.ready())?;
 
@@ -61,7 +65,7 @@ pub(super) fn run(contender: &Contender, plan: &Plan<'_>) -> Result<Laps> {
     let began = Instant::now();
     let mut racer = Racer::start(contender, &site)?;
     fill(plan, &runtime, &mut racer, began, &mut laps)?;
-    steady(plan, &runtime, &mut racer, &mut laps)?;
+    steady(plan, &runtime, &mut racer, targets.as_ref(), &mut laps)?;
     let (_, peak) = racer.memory()?;
     laps.peak_rss = peak;
     racer.kill()?;
@@ -86,14 +90,26 @@ fn fill(plan: &Plan<'_>, runtime: &Runtime, racer: &mut Racer, began: Instant, l
 }
 
 /// Nothing happens for a while.
-fn steady(plan: &Plan<'_>, runtime: &Runtime, racer: &mut Racer, laps: &mut Laps) -> Result<()> {
+fn steady(
+    plan: &Plan<'_>,
+    runtime: &Runtime,
+    racer: &mut Racer,
+    targets: Option<&Targets>,
+    laps: &mut Laps,
+) -> Result<()> {
+    let answered = || {
+        let (http, tcp) = targets.map_or((0, 0), Targets::answered);
+        (http + tcp) as f64
+    };
     pause(plan, SETTLE)?;
+    let probes = answered();
     let (cpu, calls, began) = (racer.cpu()?, runtime.counts()?.total(), Instant::now());
     pause(plan, Duration::from_secs(plan.steady_seconds))?;
     racer.check_alive()?;
     let seconds = began.elapsed().as_secs_f64();
     laps.steady_cpu_percent = (racer.cpu()? - cpu) * 100.0 / seconds;
     laps.steady_calls_per_second = (runtime.counts()?.total() - calls) as f64 / seconds;
+    laps.probes_per_second = (answered() - probes) / seconds;
     laps.steady_rss = racer.memory()?.0;
     laps.threads = racer.threads()? as f64;
     Ok(())
@@ -170,6 +186,7 @@ impl Laps {
             "restart_seconds": self.restart_seconds,
             "restart_cpu_seconds": self.restart_cpu,
             "restart_containers_touched": self.restart_touched,
+            "probes_per_second": self.probes_per_second,
         })
     }
 }

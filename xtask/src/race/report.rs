@@ -13,7 +13,7 @@ struct Row {
     goal: Option<f64>,
 }
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 13] = [
     Row { name: "fill: all containers running", unit: "s", value: |l| l.fill_seconds, goal: Some(10.0) },
     Row { name: "fill: CPU", unit: "s", value: |l| l.fill_cpu, goal: Some(20.0) },
     Row { name: "fill: CPU per pod", unit: "ms", value: |l| l.fill_cpu * 1e3 / l.pods.max(1.0), goal: None },
@@ -21,6 +21,7 @@ const ROWS: [Row; 12] = [
     Row { name: "steady: CPU of one core", unit: "%", value: |l| l.steady_cpu_percent, goal: Some(10.0) },
     Row { name: "steady: resident memory", unit: "MiB", value: |l| l.steady_rss, goal: Some(4.0) },
     Row { name: "peak: resident memory", unit: "MiB", value: |l| l.peak_rss, goal: None },
+    Row { name: "steady: probes", unit: "/s", value: |l| l.probes_per_second, goal: None },
     Row { name: "steady: CRI calls", unit: "/s", value: |l| l.steady_calls_per_second, goal: None },
     Row { name: "steady: threads", unit: "", value: |l| l.threads, goal: None },
     Row { name: "restart: all pods reported", unit: "s", value: |l| l.restart_seconds, goal: None },
@@ -48,6 +49,7 @@ pub(super) fn median(runs: &[Laps]) -> Laps {
         restart_seconds: middle(|l| l.restart_seconds),
         restart_cpu: middle(|l| l.restart_cpu),
         restart_touched: middle(|l| l.restart_touched),
+        probes_per_second: middle(|l| l.probes_per_second),
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Site {
 
 impl Site {
     /// Makes the folder with everything a run needs.
-    pub(super) fn new(name: &str, pods: usize, keep: bool) -> Result<Self> {
+    pub(super) fn new(name: &str, pods: usize, probed: Option<u16>, keep: bool) -> Result<Self> {
         // Memory where there is some: a disk under load would add its own noise to both.
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
@@ -37,7 +37,7 @@ impl Site {
         }
         for index in 0..pods {
             let path = site.dir.join(format!("manifests/race-{index:05}.json"));
-            fs::write(&path, manifest(index)).with_context(|| format!("cannot write {}", path.display()))?;
+            fs::write(&path, manifest(index, probed)).with_context(|| format!("cannot write {}", path.display()))?;
         }
         fs::write(site.config(), site.configuration(pods))?;
         Ok(site)
@@ -114,8 +114,8 @@ pub(super) fn tied(program: &Path) -> Command {
 }
 
 /// One container with a fixed uid, so that both kubelets name and hash it alike on every start.
-fn manifest(index: usize) -> String {
-    let document = json!({
+fn manifest(index: usize, probed: Option<u16>) -> String {
+    let mut document = json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -134,6 +134,12 @@ fn manifest(index: usize) -> String {
             }],
         },
     });
+    if let Some(port) = probed {
+        let mut probe = json!({"periodSeconds": 1, "timeoutSeconds": 1});
+        let target = json!({"host": "127.0.0.1", "port": port});
+        probe[if index % 2 == 0 { "httpGet" } else { "tcpSocket" }] = target;
+        document["spec"]["containers"][0]["readinessProbe"] = probe;
+    }
     document.to_string()
 }
 
@@ -158,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_site_is_whole_and_leaves_nothing() {
-        let site = Site::new("test", 3, false).unwrap();
+        let site = Site::new("test", 3, Some(80), false).unwrap();
         let dir = site.dir().to_path_buf();
         assert_eq!(fs::read_dir(dir.join("manifests")).unwrap().count(), 3);
         let config: serde_json::Value = serde_json::from_str(&fs::read_to_string(site.config()).unwrap()).unwrap();

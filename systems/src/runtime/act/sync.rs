@@ -9,6 +9,7 @@ use components::edge::cri::{ContainerState, CriEffect, PodInspection};
 use components::edge::host::{Dir, HostEffect, PreparePod, VolumeSetup};
 use components::ids::ContainerId;
 use components::planted::Bug;
+use components::probes::ContainerHealth;
 use components::spec::{PodSpec, VolumeSource};
 use components::world::{Progress, Step};
 use std::sync::Arc;
@@ -36,7 +37,9 @@ impl Pod<'_, '_> {
             self.emit(Step::PreparePod, effect, HOST_TIMEOUT, "directories, volumes and cgroup come first");
             return;
         }
-        let mut actions = actions::compute(spec, &seen, &self.in_progress());
+        let (in_progress, health, replaced) = (self.in_progress(), self.health(spec, &seen), self.replaced());
+        let known = actions::Known { in_progress: &in_progress, health: &health, replaced: &replaced };
+        let mut actions = actions::compute(spec, &seen, known);
         self.plant(spec, &seen, &mut actions);
         self.stop_containers(spec, &actions);
         if actions.sandbox.is_none() {
@@ -71,6 +74,23 @@ impl Pod<'_, '_> {
             .collect()
     }
 
+    /// Instances that were stopped to be replaced.
+    fn replaced(&self) -> Vec<ContainerId> {
+        self.runs.iter().filter_map(|run| run.replaced.clone()).collect()
+    }
+
+    /// What probes say of each container that runs.
+    fn health(&self, spec: &PodSpec, seen: &PodInspection) -> Vec<ContainerHealth> {
+        if self.probes.list.is_empty() {
+            return Vec::new();
+        }
+        let of = |(index, container): (usize, &components::spec::ContainerSpec)| {
+            let newest = actions::newest(seen, &container.name).filter(|c| c.state == ContainerState::Running);
+            newest.map_or(ContainerHealth::WELL, |c| self.probes.health(index, &c.id))
+        };
+        spec.containers.iter().enumerate().map(of).collect()
+    }
+
     fn preparation(&self, spec: &PodSpec) -> PreparePod {
         let site = self.node.site();
         let uid = spec.uid.as_str();
@@ -100,7 +120,16 @@ impl Pod<'_, '_> {
                 continue;
             }
             self.flow.last_event = why.as_str().into();
-            self.stop(id.clone(), spec.grace_seconds, "its definition or sandbox changed");
+            let replaced = actions.replaced.iter().find(|(replaced, _)| replaced == id);
+            if let Some(run) = replaced.and_then(|(_, index)| self.runs.get_mut(*index)) {
+                run.replaced = Some(id.clone());
+            }
+            let condemned = actions.condemned.iter().find(|(condemned, ..)| condemned == id);
+            let (grace, rule) = match condemned {
+                Some((_, index, probe)) => (probe_grace(spec, *index, *probe), "a probe of it failed too often"),
+                None => (spec.grace_seconds, "its definition or sandbox changed"),
+            };
+            self.stop(id.clone(), grace, rule);
         }
     }
 
@@ -181,6 +210,13 @@ impl Pod<'_, '_> {
             }
         }
     }
+}
+
+/// Grace period of a container that a probe condemns: the probe's own, where it has one.
+fn probe_grace(spec: &PodSpec, index: usize, probe: components::probes::ProbeKind) -> u32 {
+    let probes = spec.containers.get(index).map(|c| c.probes.as_slice()).unwrap_or_default();
+    let own = probes.iter().find(|(kind, _)| *kind == probe).and_then(|(_, set)| set.grace_seconds);
+    own.unwrap_or(spec.grace_seconds)
 }
 
 fn volume(config: &components::node::NodeConfig, spec: &PodSpec, volume: &components::spec::Volume) -> VolumeSetup {
