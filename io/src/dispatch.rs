@@ -5,21 +5,22 @@
 //! ingress channel through a task of its own, so that neither a port nor `submit` ever waits for the driver.
 //! Only running works have a task; a waiting lane is an entry in a map, an idle one is nothing.
 
+mod outbox;
 mod queue;
 mod stats;
 
 pub use self::stats::{DispatchStats, KindStats, OperationStats};
 
+use self::outbox::{Outbox, forward};
 use self::queue::{Queue, Start};
 use components::edge::cri::CriEffect;
 use components::edge::host::HostEffect;
 use components::edge::probes::ProbesEffect;
 use components::edge::sources::SourcesEffect;
-use components::edge::{Answer, Completion, Effect, Failure, FailureClass, Ingress, Outcome, Work};
+use components::edge::{Effect, Failure, FailureClass, Ingress, Outcome, Work};
 use components::ids::Ticket;
 use futures_util::FutureExt;
 use futures_util::future::Abortable;
-use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -368,106 +369,6 @@ where
             Effect::Host(change) => self.ports.host.run(change).await,
             Effect::Sources(read) => self.ports.sources.run(read).await,
             Effect::Probes(attempt) => self.ports.probes.run(attempt).await,
-        }
-    }
-}
-
-/// Longest time that a probe's answer waits for others, far below the second in which probes are counted.
-const LINGER: Duration = Duration::from_millis(5);
-
-/// Completions on their way to the driver. Its bound is the number of works taken in and not yet answered.
-#[derive(Debug, Default)]
-struct Outbox {
-    state: Mutex<OutboxState>,
-    filled: Notify,
-    hurried: Notify,
-    emptied: Notify,
-}
-
-#[derive(Debug, Default)]
-struct OutboxState {
-    waiting: VecDeque<Completion>,
-    /// Something else than a probe's answer waits.
-    urgent: bool,
-    sending: bool,
-    closed: bool,
-}
-
-impl Outbox {
-    fn lock(&self) -> MutexGuard<'_, OutboxState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn append(&self, answers: &mut Vec<Completion>) {
-        if answers.is_empty() {
-            return;
-        }
-        let urgent = !answers.iter().all(|a| matches!(a.outcome, Outcome::Done(Answer::Probes(_))));
-        {
-            let mut state = self.lock();
-            state.waiting.extend(answers.drain(..));
-            state.urgent |= urgent;
-        }
-        self.filled.notify_one();
-        if urgent {
-            self.hurried.notify_one();
-        }
-    }
-
-    /// Waits for more, as long as only answers of probes wait: one tick for a few dozen of them costs as much as for one.
-    async fn linger(&self) {
-        let may_wait = {
-            let state = self.lock();
-            !state.waiting.is_empty() && !state.urgent && !state.closed
-        };
-        if may_wait {
-            let _ = tokio::time::timeout(LINGER, self.hurried.notified()).await;
-        }
-    }
-
-    fn close(&self) {
-        self.lock().closed = true;
-        self.filled.notify_one();
-        self.hurried.notify_one();
-    }
-
-    /// The completions that wait; `None` when there will be no more.
-    fn take(&self) -> Option<VecDeque<Completion>> {
-        let mut state = self.lock();
-        let batch = std::mem::take(&mut state.waiting);
-        state.urgent = false;
-        state.sending = !batch.is_empty();
-        if !state.sending {
-            self.emptied.notify_waiters();
-        }
-        (state.sending || !state.closed).then_some(batch)
-    }
-
-    async fn wait_empty(&self) {
-        loop {
-            let told = self.emptied.notified();
-            {
-                let state = self.lock();
-                if state.waiting.is_empty() && !state.sending {
-                    return;
-                }
-            }
-            told.await;
-        }
-    }
-}
-
-/// Carries completions to the driver until the dispatcher is gone. Without a receiver they are dropped.
-async fn forward(outbox: Arc<Outbox>, ingress: mpsc::Sender<Ingress>) {
-    while let Some(batch) = outbox.take() {
-        if batch.is_empty() {
-            outbox.filled.notified().await;
-            outbox.linger().await;
-        }
-        for completion in batch {
-            if ingress.send(Ingress::Completed(completion)).await.is_err() {
-                break;
-            }
         }
     }
 }

@@ -84,8 +84,8 @@ fn take_answers(
         let change = judge::take(probe, set, &result);
         if change.said {
             let container = spec.containers.get(usize::from(probe.container)).map_or("", |c| &*c.name);
-            let (kind, message) = (probe.kind.as_str(), &*probe.message);
-            tracing::info!(pod = %spec.full_name(), uid = %key.uid, container, probe = kind, message, "Probe failed");
+            let (kind, output) = (probe.kind.as_str(), &*probe.message);
+            tracing::info!(pod = %spec.full_name(), uid = %key.uid, container, probe = kind, output, "Probe failed");
         }
         if change.verdict {
             touched.add(pod);

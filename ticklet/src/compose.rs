@@ -103,8 +103,10 @@ pub(crate) fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::R
     let snapshots = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
     let stats = Arc::new(DriverStats::default());
     let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
-    let boot = Boot { config: plan.config, machine: plan.machine, records: records.clone(), seed: 0, tickets: 0 };
     let clock = Clock::default();
+    // Recorded with the run: it only spreads what would else happen in one instant.
+    let seed = clock.now().wall.0.cast_unsigned() ^ (u64::from(std::process::id()) << 32);
+    let boot = Boot { config: plan.config, machine: plan.machine, records: records.clone(), seed, tickets: 0 };
     let recorder = if plan.record { record(&plan.root, &boot, &clock) } else { None };
     let traces = recorder.as_ref().map(Recorder::stats);
     let driver = Driver {

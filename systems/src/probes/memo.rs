@@ -10,7 +10,7 @@ use components::ids::PodUid;
 use components::probes::{ProbeKind, Probes};
 use components::status::{ConditionKind, PodStatus};
 use components::time::Wall;
-use components::world::{Desired, Observed, PodKey, Reported};
+use components::world::{Desired, Observed, PodIndex, PodKey, Reported};
 use engine::{Clock, Outbox, Owner, TimerKind, Timers, Touched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -82,6 +82,7 @@ impl ProbeMemos {
 pub(super) fn note(
     clock: Res<Clock>,
     touched: Res<Touched>,
+    index: Res<PodIndex>,
     pods: Query<(&PodKey, &Desired, &Observed, &Probes, &Reported)>,
     mut memos: ResMut<ProbeMemos>,
     mut outbox: ResMut<Outbox>,
@@ -103,7 +104,13 @@ pub(super) fn note(
     if !timers.node_due(TimerKind::ProbeMemo) {
         return;
     }
+    let ProbeMemos { pods: known, before, .. } = &mut *memos;
+    // A pod that is gone must leave no record behind its last one.
+    known.retain(|uid, _| index.by_uid.contains_key(uid) || before.contains(uid));
     for uid in std::mem::take(&mut memos.changed) {
+        if !index.by_uid.contains_key(&uid) {
+            continue;
+        }
         if let Some(memo) = memos.pods.get(&uid) {
             let (containers, ready, ready_since) = (memo.containers.clone(), memo.ready, memo.ready_since);
             outbox.record(Record::PodProbed { uid, containers, ready_since, ready });
