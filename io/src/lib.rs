@@ -10,5 +10,6 @@ pub mod metrics;
 pub mod port;
 pub mod server;
 pub mod sources;
+pub mod spdy;
 pub mod store;
 pub mod traces;

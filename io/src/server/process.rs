@@ -19,11 +19,19 @@ pub(super) fn write(page: &mut Exposition) {
     gauge("process_virtual_memory_bytes", "Virtual memory in bytes.", kib(&status, "VmSize:"));
     gauge("process_open_fds", "Open file descriptors.", open_descriptors());
     gauge("process_max_fds", "Limit of open file descriptors.", max_descriptors());
-    gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.", start_time());
+    start(page);
     if let Some(seconds) = cpu_seconds() {
         let descriptor =
             Descriptor::counter("process_cpu_seconds_total", "CPU time spent, user and system, in seconds.");
         page.single(descriptor, seconds);
+    }
+}
+
+/// Writes when the process began.
+pub(super) fn start(page: &mut Exposition) {
+    if let Some(value) = start_time() {
+        let help = "Start of the process, in seconds since 1970.";
+        page.single(Descriptor::gauge("process_start_time_seconds", help), value);
     }
 }
 
