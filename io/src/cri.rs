@@ -12,6 +12,7 @@ mod flights;
 mod from_proto;
 mod inspect;
 mod lean;
+pub mod streams;
 mod to_proto;
 mod wire;
 

@@ -11,5 +11,6 @@ pub mod port;
 pub mod probes;
 pub mod server;
 pub mod sources;
+pub mod spdy;
 pub mod store;
 pub mod traces;

@@ -69,6 +69,17 @@ impl Node {
         self.root().join("traces")
     }
 
+    /// The TLS port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The kubelet's process id.
+    pub fn pid(&self) -> Result<u32> {
+        Ok(self.ticklet.as_ref().context("ticklet is not running")?.id())
+    }
+
     /// crictl on the node's runtime.
     #[must_use]
     pub fn crictl(&self) -> &Crictl {

@@ -23,6 +23,8 @@ mod probes;
 mod restarts;
 #[path = "containerd/runtime.rs"]
 mod runtime;
+#[path = "containerd/streams.rs"]
+mod streams;
 #[path = "containerd/traces.rs"]
 mod traces;
 

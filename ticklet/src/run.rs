@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use components::config::{KubeletConfiguration, not_acted_on};
 use components::node::Machine;
 use io::cri::CriOptions;
+use io::cri::streams::StreamCalls;
 use io::dispatch::Limits;
 use io::klog::LogFormat;
 use io::sources::{SourcesOptions, UrlSource};
@@ -132,9 +133,13 @@ async fn serve(
     let name = machine.hostname.clone();
     let cert_dir = PathBuf::from(&loaded.flags.cert_dir);
     let serving = crate::serving::config(&loaded.config, &machine, &cert_dir)?;
-    let node = compose::start(plan(loaded, machine, root), store, records)?;
+    let plan = plan(loaded, machine, root);
+    let runtime = StreamCalls::new(&plan.cri, plan.config.runtime_timeout)?;
+    let node = compose::start(plan, store, records)?;
     let server = match serving {
-        Some(config) => Some(io::server::serve(config, crate::serving::readers(&node, node.traces.clone())).await?),
+        Some(config) => {
+            Some(io::server::serve(config, crate::serving::readers(&node, runtime, node.traces.clone())).await?)
+        }
         None => None,
     };
     tracing::info!(node = %name, "Started ticklet, standalone");

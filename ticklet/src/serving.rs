@@ -6,8 +6,9 @@ use crate::recorder::TraceStats;
 use anyhow::Context;
 use components::config::KubeletConfiguration;
 use components::node::Machine;
+use io::cri::streams::StreamCalls;
 use io::metrics::{Descriptor, Exposition, MetricKind};
-use io::server::{Readers, ServerConfig, TlsSource};
+use io::server::{Readers, ServerConfig, Switches, TlsPolicy, TlsSource};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,17 +46,33 @@ pub(crate) fn config(
             hostname: machine.hostname.clone(),
             ips: machine.node_ips.iter().filter_map(|ip| ip.parse().ok()).collect(),
         },
+        tls_policy: TlsPolicy {
+            min_version: config.tls_min_version.clone(),
+            cipher_suites: config.tls_cipher_suites.clone(),
+            curves: config.tls_curve_preferences.clone(),
+        },
+        client_ca: optional_path(&config.authentication.x509.client_ca_file),
         anonymous: config.authentication.anonymous.enabled,
+        token_webhook: config.authentication.webhook.enabled,
         always_allow: config.authorization.mode == "AlwaysAllow",
         debugging_handlers: config.enable_debugging_handlers,
+        switches: Switches {
+            system_logs: config.enable_system_log_handler,
+            profiling: config.enable_profiling_handler,
+            debug_flags: config.enable_debug_flags_handler,
+        },
         configz: serde_json::to_string(&config.redacted().configz())?,
         node_name: machine.hostname.to_lowercase(),
         syncloop_limit: SYNCLOOP_FLOOR.max(Duration::from_nanos(sync) * 2),
     }))
 }
 
+fn optional_path(path: &str) -> Option<PathBuf> {
+    (!path.is_empty()).then(|| PathBuf::from(path))
+}
+
 /// What the pages are made from.
-pub(crate) fn readers(node: &Running, traces: Option<Arc<TraceStats>>) -> Readers {
+pub(crate) fn readers(node: &Running, runtime: StreamCalls, traces: Option<Arc<TraceStats>>) -> Readers {
     let stats = Arc::clone(&node.stats);
     let dispatcher = node.dispatcher.clone();
     Readers {
@@ -70,6 +87,7 @@ pub(crate) fn readers(node: &Running, traces: Option<Arc<TraceStats>>) -> Reader
                 }
             }),
         ],
+        runtime,
     }
 }
 

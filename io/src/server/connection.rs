@@ -1,45 +1,57 @@
 //! One listener's connections: accepted up to a bound, with a handshake deadline and an idle deadline.
 
+use super::body::Body;
+use super::credentials::Credentials;
+use super::idle::{Busy, IdleLimit};
 use super::routes::{Listener, Site};
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use rustls::pki_types::CertificateDer;
 use std::convert::Infallible;
-use std::io;
-use std::pin::Pin;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Connections per listener. A node has a handful of clients; each connection may hold a buffer of [`MAX_HEADER`].
-const MAX_CONNECTIONS: usize = 256;
+/// Connections per listener: a thousand followed logs and their like. A waiting one costs some 20 KiB; only a request
+/// with a large head makes a buffer grow, up to [`MAX_HEADER`].
+const MAX_CONNECTIONS: usize = 2048;
 /// Largest request head.
 const MAX_HEADER: usize = 1 << 20;
 /// A TLS handshake takes two round trips.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The kubelet's idle limit.
 const IDLE: Duration = Duration::from_secs(90);
+/// The kubelet's limit of a request's reading and writing, here of the silence within one.
+pub(super) const SILENCE: Duration = Duration::from_secs(4 * 3600);
 /// Requests at a time within one HTTP/2 connection, as Go's server has it.
 const MAX_STREAMS: u32 = 250;
 /// Pause after an accept that failed for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) address: IpAddr,
+    /// What it showed in the handshake, its own certificate first.
+    pub(super) certificates: Arc<[CertificateDer<'static>]>,
+    /// For what goes on after an answer.
+    pub(super) busy: Busy,
+}
+
 /// Serves one listener.
 pub(super) struct Acceptor {
     pub(super) site: Arc<Site>,
     pub(super) listener: Listener,
-    pub(super) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(super) tls: Option<Arc<Credentials>>,
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
 }
@@ -60,10 +72,10 @@ impl Acceptor {
             };
             let (Ok(slot), stream) = (slot, accepted) else { return };
             match stream {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let this = Arc::clone(&this);
                     this.tasks.clone().spawn(async move {
-                        this.handle(stream).await;
+                        this.handle(stream, peer.ip()).await;
                         drop(slot);
                     });
                 }
@@ -75,20 +87,25 @@ impl Acceptor {
         }
     }
 
-    async fn handle(&self, stream: TcpStream) {
-        let stream = IdleLimit::new(stream, IDLE);
-        let Some(tls) = &self.tls else {
-            return self.http(stream).await;
+    async fn handle(&self, stream: TcpStream, address: IpAddr) {
+        let busy = Busy::default();
+        let stream = IdleLimit::new(stream, busy.clone(), IDLE, SILENCE);
+        let mut peer = Peer { address, certificates: Arc::default(), busy };
+        let Some(credentials) = &self.tls else {
+            return self.http(stream, peer).await;
         };
-        let handshake = TlsAcceptor::from(Arc::clone(tls)).accept(stream);
+        let handshake = TlsAcceptor::from(Arc::clone(&credentials.current().await.tls)).accept(stream);
         match tokio::time::timeout(HANDSHAKE, handshake).await {
-            Ok(Ok(stream)) => self.http(stream).await,
+            Ok(Ok(stream)) => {
+                peer.certificates = stream.get_ref().1.peer_certificates().unwrap_or_default().into();
+                self.http(stream, peer).await;
+            }
             Ok(Err(error)) => tracing::debug!(error = %error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake took too long"),
         }
     }
 
-    async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: S) {
+    async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: S, peer: Peer) {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).max_buf_size(MAX_HEADER).header_read_timeout(IDLE);
         builder
@@ -97,11 +114,14 @@ impl Acceptor {
             .max_header_list_size(u32::try_from(MAX_HEADER).unwrap_or(u32::MAX))
             .max_concurrent_streams(MAX_STREAMS);
         let service = service_fn(|request: Request<Incoming>| {
-            let site = Arc::clone(&self.site);
-            let listener = self.listener;
-            async move { Ok::<Response<Full<Bytes>>, Infallible>(site.answer(listener, request.method(), request.uri())) }
+            let (site, peer, listener) = (Arc::clone(&self.site), peer.clone(), self.listener);
+            async move {
+                let busy = peer.busy.enter();
+                let answer = site.answer(listener, &peer, request).await;
+                Ok::<Response<Body>, Infallible>(answer.map(|body| body.hold(busy)))
+            }
         });
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = &mut connection => ended,
@@ -113,74 +133,5 @@ impl Acceptor {
         if let Err(error) = ended {
             tracing::debug!(error = %error, "Connection ended early");
         }
-    }
-}
-
-/// A stream that fails once nothing was read or written for a while.
-struct IdleLimit<S> {
-    stream: S,
-    limit: Duration,
-    deadline: Pin<Box<Sleep>>,
-}
-
-impl<S> IdleLimit<S> {
-    fn new(stream: S, limit: Duration) -> Self {
-        Self { stream, limit, deadline: Box::pin(tokio::time::sleep(limit)) }
-    }
-
-    /// Passes a result on; while there is none, looks whether the time is over.
-    fn watch<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if polled.is_ready() {
-            self.deadline.as_mut().reset(Instant::now() + self.limit);
-            return polled;
-        }
-        match self.deadline.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for IdleLimit<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.watch(polled, cx)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for IdleLimit<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.watch(polled, cx)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_peer_is_let_go_and_a_talking_one_is_kept() {
-        let (mut far, near) = duplex(64);
-        let mut near = IdleLimit::new(near, Duration::from_secs(90));
-        let mut buf = [0; 1];
-        for _ in 0..5 {
-            tokio::time::sleep(Duration::from_secs(60)).await;
-            far.write_all(b"x").await.unwrap();
-            near.read_exact(&mut buf).await.unwrap();
-        }
-        let began = Instant::now();
-        let error = near.read_exact(&mut buf).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(began.elapsed(), Duration::from_secs(90));
     }
 }

@@ -1,5 +1,6 @@
 //! The page `/metrics`: what the published snapshot says, then the parts' own families.
 
+use super::streams::Streams;
 use super::{Readers, process};
 use crate::metrics::{Descriptor, Exposition, as_f64};
 use components::edge::sources::Source;
@@ -22,7 +23,7 @@ const CORE: [(&str, &str); 9] = [
 ];
 
 /// Writes the page.
-pub(super) fn metrics(readers: &Readers, node_name: &str) -> String {
+pub(super) fn metrics(readers: &Readers, node_name: &str, streams: &Streams) -> String {
     let snapshot = readers.snapshot.load_full();
     let mut page = Exposition::default();
     page.family(Descriptor::gauge("kubelet_node_name", "Name of the node; the value is always 1."))
@@ -32,6 +33,7 @@ pub(super) fn metrics(readers: &Readers, node_name: &str) -> String {
     pleg(&snapshot, &mut page);
     core(&snapshot, &mut page);
     process::write(&mut page);
+    streams.write(&mut page);
     for write in &readers.metrics {
         write(&mut page);
     }

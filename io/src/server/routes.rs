@@ -1,13 +1,17 @@
 //! What each path answers, and who may ask.
 
-use super::{Readers, ServerConfig, health, page, pod_json, probes};
+use super::body::{Body, TEXT, response};
+use super::connection::Peer;
+use super::credentials::Credentials;
+use super::identity::Identity;
+use super::streams::{self, StreamKind, Streams};
+use super::{Readers, ServerConfig, health, page, pod_json, probes, run};
 use crate::metrics;
-use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use http::{Method, Response, StatusCode, Uri};
-use http_body_util::Full;
+use http::header::{ALLOW, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use std::sync::Arc;
 
-const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Which port a request came to.
@@ -26,6 +30,8 @@ pub(super) enum Listener {
 pub(super) struct Site {
     pub(super) config: ServerConfig,
     pub(super) readers: Readers,
+    pub(super) credentials: Arc<Credentials>,
+    pub(super) streams: Streams,
 }
 
 /// What a path leads to.
@@ -34,25 +40,24 @@ enum Target {
     Healthz(Option<&'static str>),
     Pods,
     Metrics,
-    Probes,
+    ProbeMetrics,
     Configz,
+    RunningPods,
+    Run,
+    Stream(StreamKind),
+    /// A debugging switch of its own is off: what is said.
+    Disabled(&'static str),
     /// Known to Kubernetes, not served by this version: (first part, allowed methods, only with debugging handlers).
     Later(&'static str, &'static str, bool),
 }
 
 /// Paths that later versions serve. An entry that ends in `/` stands for all below it.
-const LATER: [(&str, &str, bool); 20] = [
+const LATER: [(&str, &str, bool); 14] = [
     ("/stats/summary", "GET", false),
     ("/metrics/cadvisor", "GET", false),
     ("/metrics/resource", "GET", false),
     ("/metrics/slis", "GET", false),
-    ("/run/", "POST", true),
-    ("/exec/", "GET, POST", true),
-    ("/attach/", "GET, POST", true),
-    ("/portForward/", "GET, POST", true),
     ("/containerLogs/", "GET", true),
-    ("/runningpods", "GET", true),
-    ("/runningpods/", "GET", true),
     ("/logs", "GET", true),
     ("/logs/", "GET", true),
     ("/debug/pprof", "GET", true),
@@ -66,54 +71,90 @@ const LATER: [(&str, &str, bool); 20] = [
 
 impl Site {
     /// Answers one request.
-    pub(super) fn answer(&self, listener: Listener, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
-        if listener == Listener::Kubelet
-            && let Err((status, message)) = self.admit(method, uri.path())
-        {
-            return response(status, TEXT, message);
+    pub(super) async fn answer(
+        self: &Arc<Self>,
+        listener: Listener,
+        peer: &Peer,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let path = request.uri().path();
+        if listener == Listener::Kubelet {
+            let Some(identity) = self.credentials.identify(&peer.certificates, request.headers()).await else {
+                return response(StatusCode::UNAUTHORIZED, TEXT, "Unauthorized");
+            };
+            if let Err(message) = self.admit(&identity, request.method(), path) {
+                return response(StatusCode::FORBIDDEN, TEXT, message);
+            }
         }
-        let Some(target) = target(listener, uri.path()) else {
+        let Some(target) = self.target(listener, path) else {
             return response(StatusCode::NOT_FOUND, TEXT, "404 page not found\n");
         };
+        match self.refuse(target, request.method(), path) {
+            Some(refused) => refused,
+            None => self.serve(target, peer, request).await,
+        }
+    }
+
+    /// What is said instead of an answer: the switches first, then the path's shape, then the method.
+    fn refuse(&self, target: Target, method: &Method, path: &str) -> Option<Response<Body>> {
         let (allowed, debugging) = match target {
             Target::Later(_, allowed, debugging) => (allowed, debugging),
-            Target::Configz => ("GET", true),
-            Target::Healthz(_) | Target::Pods | Target::Metrics | Target::Probes => ("GET", false),
+            Target::Configz | Target::RunningPods | Target::Disabled(_) => ("GET", true),
+            Target::Run => ("POST", true),
+            Target::Stream(_) => ("GET, POST", true),
+            Target::Healthz(_) | Target::Pods | Target::Metrics | Target::ProbeMetrics => ("GET", false),
         };
         if debugging && !self.config.debugging_handlers {
-            return match target {
+            return Some(match target {
                 Target::Configz => response(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
                 _ => response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "Debug endpoints are disabled.\n"),
-            };
+            });
+        }
+        if let Target::Disabled(message) = target {
+            return Some(response(StatusCode::METHOD_NOT_ALLOWED, TEXT, message));
+        }
+        let parts = path.split('/').filter(|part| !part.is_empty()).count();
+        let shaped = match target {
+            Target::Run | Target::Stream(StreamKind::Exec | StreamKind::Attach) => matches!(parts, 4 | 5),
+            Target::Stream(StreamKind::PortForward) => matches!(parts, 3 | 4),
+            _ => true,
+        };
+        if !shaped {
+            return Some(response(StatusCode::NOT_FOUND, TEXT, "404: Page Not Found"));
         }
         if !allowed.split(", ").any(|name| name == method.as_str()) {
             let mut refused = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "405: Method Not Allowed");
             refused.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-            return refused;
+            return Some(refused);
         }
+        None
+    }
+
+    async fn serve(self: &Arc<Self>, target: Target, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         match target {
-            Target::Healthz(check) => self.healthz(check, uri.query().unwrap_or_default()),
+            Target::Healthz(check) => self.healthz(check, request.uri().query().unwrap_or_default()),
             Target::Pods => {
                 response(StatusCode::OK, JSON, pod_json::pod_list(self.readers.snapshot.load_full().pods()))
             }
             Target::Metrics => {
-                let page = page::metrics(&self.readers, &self.config.node_name);
+                let page = page::metrics(&self.readers, &self.config.node_name, &self.streams);
                 response(StatusCode::OK, metrics::CONTENT_TYPE, page)
             }
-            Target::Probes => response(StatusCode::OK, metrics::CONTENT_TYPE, probes::page(&self.readers)),
+            Target::ProbeMetrics => response(StatusCode::OK, metrics::CONTENT_TYPE, probes::page(&self.readers)),
             Target::Configz => response(StatusCode::OK, JSON, self.config.configz.clone()),
+            Target::RunningPods => run::running_pods(&self.readers).await,
+            Target::Run => run::run(&self.readers, request.uri()).await,
+            Target::Stream(kind) => streams::serve(self, kind, peer, request).await,
             Target::Later(path, _, _) => {
                 let line = format!("{path} is not served by this version of ticklet\n");
                 response(StatusCode::NOT_IMPLEMENTED, TEXT, line)
             }
+            Target::Disabled(message) => response(StatusCode::METHOD_NOT_ALLOWED, TEXT, message),
         }
     }
 
-    /// Who asks is known only as anonymous so far, and what is allowed only as everything or nothing.
-    fn admit(&self, method: &Method, path: &str) -> Result<(), (StatusCode, String)> {
-        if !self.config.anonymous {
-            return Err((StatusCode::UNAUTHORIZED, "Unauthorized".to_owned()));
-        }
+    /// What is allowed is known only as everything or nothing: without an API nobody can be asked.
+    fn admit(&self, identity: &Identity, method: &Method, path: &str) -> Result<(), String> {
         if self.config.always_allow {
             return Ok(());
         }
@@ -124,14 +165,11 @@ impl Site {
             Method::DELETE => "delete",
             _ => "get",
         };
-        let message = format!(
-            "Forbidden (user=system:anonymous, verb={verb}, resource=nodes, subresource(s)=[{}])",
-            subresources(path)
-        );
-        Err((StatusCode::FORBIDDEN, message))
+        let (user, names) = (&identity.user, subresources(path));
+        Err(format!("Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{names}])\n"))
     }
 
-    fn healthz(&self, check: Option<&'static str>, query: &str) -> Response<Full<Bytes>> {
+    fn healthz(&self, check: Option<&'static str>, query: &str) -> Response<Body> {
         let verbose = query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="));
         let snapshot = self.readers.snapshot.load();
         let now = self.readers.clock.now().mono;
@@ -142,34 +180,61 @@ impl Site {
         };
         response(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), TEXT, body)
     }
+
+    fn target(&self, listener: Listener, path: &str) -> Option<Target> {
+        let target = match path {
+            "/healthz" | "/healthz/" => Target::Healthz(None),
+            "/pods" | "/pods/" => Target::Pods,
+            "/metrics" | "/metrics/" => Target::Metrics,
+            "/metrics/probes" | "/metrics/probes/" => Target::ProbeMetrics,
+            "/configz" => Target::Configz,
+            "/runningpods" | "/runningpods/" => Target::RunningPods,
+            _ => match health_check(path).or_else(|| below(path)) {
+                Some(target) => target,
+                None => self.switched(path).or_else(|| later(path))?,
+            },
+        };
+        let open = match listener {
+            Listener::Kubelet => true,
+            Listener::ReadOnly => match target {
+                Target::Later(path, _, _) => path.starts_with("/stats") || path.starts_with("/metrics"),
+                Target::Healthz(_) | Target::Pods | Target::Metrics | Target::ProbeMetrics => true,
+                _ => false,
+            },
+            Listener::Healthz => matches!(target, Target::Healthz(_)),
+        };
+        open.then_some(target)
+    }
+
+    /// Paths that a switch of their own turns off.
+    fn switched(&self, path: &str) -> Option<Target> {
+        let switches = self.config.switches;
+        let under =
+            |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let message = match () {
+            () if under("/logs") && !switches.system_logs => "logs endpoint is disabled.\n",
+            () if under("/debug/pprof") && !switches.profiling => "profiling endpoint is disabled.\n",
+            () if path == "/debug/flags/v" && !switches.debug_flags => "flags endpoint is disabled.\n",
+            () => return None,
+        };
+        Some(Target::Disabled(message))
+    }
 }
 
-fn target(listener: Listener, path: &str) -> Option<Target> {
-    let health = || {
-        let check = path.strip_prefix("/healthz/")?;
-        health::CHECKS.into_iter().find(|known| *known == check)
-    };
-    let target = match path {
-        "/healthz" | "/healthz/" => Target::Healthz(None),
-        "/pods" | "/pods/" => Target::Pods,
-        "/metrics" | "/metrics/" => Target::Metrics,
-        "/metrics/probes" | "/metrics/probes/" => Target::Probes,
-        "/configz" => Target::Configz,
-        _ => match health() {
-            Some(check) => Target::Healthz(Some(check)),
-            None => later(path)?,
-        },
-    };
-    let open = match listener {
-        Listener::Kubelet => true,
-        Listener::ReadOnly => match target {
-            Target::Later(path, _, _) => path.starts_with("/stats") || path.starts_with("/metrics"),
-            Target::Configz => false,
-            _ => true,
-        },
-        Listener::Healthz => matches!(target, Target::Healthz(_)),
-    };
-    open.then_some(target)
+fn health_check(path: &str) -> Option<Target> {
+    let check = path.strip_prefix("/healthz/")?;
+    health::CHECKS.into_iter().find(|known| *known == check).map(|check| Target::Healthz(Some(check)))
+}
+
+fn below(path: &str) -> Option<Target> {
+    let first = path.strip_prefix('/')?.split_once('/')?.0;
+    Some(match first {
+        "run" => Target::Run,
+        "exec" => Target::Stream(StreamKind::Exec),
+        "attach" => Target::Stream(StreamKind::Attach),
+        "portForward" => Target::Stream(StreamKind::PortForward),
+        _ => return None,
+    })
 }
 
 fn later(path: &str) -> Option<Target> {
@@ -195,13 +260,4 @@ fn subresources(path: &str) -> &'static str {
         ("/flagz", "configz"),
     ];
     table.iter().find(|(prefix, _)| below(prefix)).map_or("proxy", |(_, names)| names)
-}
-
-fn response(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-    response
 }

@@ -1,9 +1,14 @@
 //! The serving certificate: given files, or a self-signed pair that is made once and kept.
 
+mod terms;
+
+pub(super) use self::terms::Terms;
+
 use super::ServerError;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
 use std::fs;
 use std::io::Write;
 use std::net::IpAddr;
@@ -24,29 +29,47 @@ pub struct TlsSource {
     pub ips: Vec<IpAddr>,
 }
 
-/// Loads the certificate, making it first when none is given and none was made before.
-pub(super) fn server_config(source: &TlsSource) -> Result<Arc<rustls::ServerConfig>, ServerError> {
-    let (cert, key) = match &source.files {
-        Some(files) => files.clone(),
-        None => self_signed(source)?,
-    };
+/// Which connections are taken.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TlsPolicy {
+    /// `tlsMinVersion`; empty is the default.
+    pub min_version: String,
+    /// `tlsCipherSuites`; empty is the default.
+    pub cipher_suites: Vec<String>,
+    /// `tlsCurvePreferences`; empty is the default.
+    pub curves: Vec<i32>,
+}
+
+/// The files of the serving certificate, made first when none are given and none were made before.
+pub(super) fn files(source: &TlsSource) -> Result<(PathBuf, PathBuf), ServerError> {
+    match &source.files {
+        Some(files) => Ok(files.clone()),
+        None => self_signed(source),
+    }
+}
+
+/// Loads a certificate and its key.
+pub(super) fn server_config(
+    (cert, key): (&Path, &Path),
+    terms: &Terms,
+    clients: Arc<dyn ClientCertVerifier>,
+) -> Result<Arc<rustls::ServerConfig>, ServerError> {
     let unusable = |path: &Path, error: &dyn std::fmt::Display| ServerError::Certificate {
         path: path.to_owned(),
         message: error.to_string(),
     };
     let chain: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_file_iter(&cert).and_then(Iterator::collect).map_err(|error| unusable(&cert, &error))?;
+        CertificateDer::pem_file_iter(cert).and_then(Iterator::collect).map_err(|error| unusable(cert, &error))?;
     if chain.is_empty() {
-        return Err(unusable(&cert, &"it holds no certificate"));
+        return Err(unusable(cert, &"it holds no certificate"));
     }
-    let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| unusable(&key, &error))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(&cert, &error))?
-        .with_no_client_auth()
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+    let mut config = rustls::ServerConfig::builder_with_provider(Arc::clone(&terms.provider))
+        .with_protocol_versions(terms.versions)
+        .map_err(|error| unusable(cert, &error))?
+        .with_client_cert_verifier(clients)
         .with_single_cert(chain, private)
-        .map_err(|error| unusable(&cert, &format!("{error} (key {})", key.display())))?;
+        .map_err(|error| unusable(cert, &format!("{error} (key {})", key.display())))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -111,19 +134,25 @@ mod tests {
         }
     }
 
+    fn load(source: &TlsSource) -> Result<Arc<rustls::ServerConfig>, ServerError> {
+        let (cert, key) = files(source)?;
+        let terms = Terms::new(&TlsPolicy::default())?;
+        server_config((&cert, &key), &terms, rustls::server::WebPkiClientVerifier::no_client_auth())
+    }
+
     #[test]
     fn a_self_signed_pair_is_made_once_and_private() {
         let dir = tempfile::tempdir().unwrap();
         let source = source(dir.path());
-        server_config(&source).unwrap();
+        load(&source).unwrap();
         let key = dir.path().join("pki/kubelet.key");
         let before = fs::read(&key).unwrap();
         assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
-        server_config(&source).unwrap();
+        load(&source).unwrap();
         assert_eq!(fs::read(&key).unwrap(), before);
         assert_eq!(fs::read_dir(dir.path().join("pki")).unwrap().count(), 2);
         fs::remove_file(&key).unwrap();
-        let error = server_config(&source).unwrap_err().to_string();
+        let error = load(&source).unwrap_err().to_string();
         assert!(error.contains("kubelet.key") && error.contains("kubelet.crt is there"), "{error}");
     }
 
@@ -131,7 +160,7 @@ mod tests {
     fn unusable_files_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let made = source(dir.path());
-        server_config(&made).unwrap();
+        load(&made).unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("empty"), "").unwrap();
         let pki = |name: &str| at("pki").join(name);
@@ -141,13 +170,13 @@ mod tests {
             (pki("kubelet.crt"), at("empty"), "empty"),
         ];
         for (cert, key, expect) in cases {
-            let error = server_config(&TlsSource { files: Some((cert, key)), ..made.clone() }).unwrap_err().to_string();
+            let error = load(&TlsSource { files: Some((cert, key)), ..made.clone() }).unwrap_err().to_string();
             assert!(error.contains(expect), "{error}");
         }
         let other = TlsSource { cert_dir: at("other"), ..made.clone() };
-        server_config(&other).unwrap();
+        load(&other).unwrap();
         let mixed = Some((pki("kubelet.crt"), at("other").join("kubelet.key")));
-        let error = server_config(&TlsSource { files: mixed, ..made }).unwrap_err().to_string();
+        let error = load(&TlsSource { files: mixed, ..made }).unwrap_err().to_string();
         assert!(error.contains("kubelet.crt") && error.contains("kubelet.key"), "{error}");
     }
 }

@@ -1,0 +1,151 @@
+//! The serving certificate and the client CA as they are on disk now.
+//!
+//! The files are looked at when a connection or a request comes, at most once a second: an idle node does nothing. A
+//! file that became unusable leaves what was loaded before in force, and is named once in the log.
+
+use super::identity::{ANONYMOUS, ClientCa, Identity};
+use super::tls::{self, Terms};
+use super::{ServerConfig, ServerError};
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use rustls::pki_types::CertificateDer;
+use rustls::server::WebPkiClientVerifier;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Between two looks at the files.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is in force.
+#[derive(Clone, Debug)]
+pub(super) struct Loaded {
+    /// For handshakes.
+    pub(super) tls: Arc<rustls::ServerConfig>,
+    clients: Option<ClientCa>,
+}
+
+/// The files and what was read from them.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    cert: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+    terms: Terms,
+    anonymous: bool,
+    tokens: bool,
+    loaded: ArcSwap<Loaded>,
+    seen: Mutex<Seen>,
+}
+
+/// The last look at the files.
+#[derive(Debug)]
+struct Seen {
+    at: Instant,
+    stamps: Stamps,
+}
+
+/// What tells one version of a file from another: inode, size, and both of its times.
+type Stamp = Option<(u64, u64, i128, i128)>;
+type Stamps = [Stamp; 3];
+
+impl Credentials {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When one of them is unusable.
+    pub(super) fn new(config: &ServerConfig) -> Result<Self, ServerError> {
+        let (cert, key) = tls::files(&config.tls)?;
+        let terms = Terms::new(&config.tls_policy)?;
+        let client_ca = config.client_ca.clone();
+        let stamps = stamps(&cert, &key, client_ca.as_deref());
+        let loaded = load(&cert, &key, client_ca.as_deref(), &terms)?;
+        Ok(Self {
+            cert,
+            key,
+            client_ca,
+            terms,
+            anonymous: config.anonymous,
+            tokens: config.token_webhook,
+            loaded: ArcSwap::from_pointee(loaded),
+            seen: Mutex::new(Seen { at: Instant::now(), stamps }),
+        })
+    }
+
+    /// What is in force now.
+    pub(super) async fn current(self: &Arc<Self>) -> Arc<Loaded> {
+        let due = self.seen.try_lock().is_ok_and(|seen| seen.at.elapsed() >= LOOK);
+        if due {
+            let this = Arc::clone(self);
+            // A folder may be on a slow disk. That the look failed is no reason to refuse anybody.
+            let _ = tokio::task::spawn_blocking(move || this.look()).await;
+        }
+        self.loaded.load_full()
+    }
+
+    /// Who sends a request; `None` when nobody known does.
+    pub(super) async fn identify(
+        self: &Arc<Self>,
+        chain: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+    ) -> Option<Identity> {
+        let loaded = self.current().await;
+        if let Some(clients) = &loaded.clients
+            && !chain.is_empty()
+        {
+            return clients
+                .identify(chain)
+                .map_err(|error| tracing::info!(%error, "Client certificate was refused"))
+                .ok();
+        }
+        // A token that can't be looked up is a wrong one: it never turns into nobody.
+        if self.tokens && headers.contains_key(AUTHORIZATION) {
+            return None;
+        }
+        self.anonymous
+            .then(|| Identity { user: ANONYMOUS.to_owned(), groups: vec!["system:unauthenticated".to_owned()] })
+    }
+
+    fn look(&self) {
+        // Whoever holds the lock is looking.
+        let Ok(mut seen) = self.seen.try_lock() else { return };
+        if seen.at.elapsed() < LOOK {
+            return;
+        }
+        seen.at = Instant::now();
+        let found = stamps(&self.cert, &self.key, self.client_ca.as_deref());
+        if found == seen.stamps {
+            return;
+        }
+        seen.stamps = found;
+        match load(&self.cert, &self.key, self.client_ca.as_deref(), &self.terms) {
+            Ok(loaded) => {
+                self.loaded.store(Arc::new(loaded));
+                tracing::info!("Loaded the changed serving certificate and client CA");
+            }
+            Err(error) => tracing::error!(%error, "Changed certificate files are unusable; the former stay in force"),
+        }
+    }
+}
+
+fn load(cert: &Path, key: &Path, client_ca: Option<&Path>, terms: &Terms) -> Result<Loaded, ServerError> {
+    let clients = client_ca.map(|path| ClientCa::load(path, &terms.provider)).transpose()?;
+    let handshake = match &clients {
+        Some(clients) => clients.handshake(&terms.provider),
+        None => WebPkiClientVerifier::no_client_auth(),
+    };
+    Ok(Loaded { tls: tls::server_config((cert, key), terms, handshake)?, clients })
+}
+
+fn stamps(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Stamps {
+    [stamp(cert), stamp(key), client_ca.and_then(stamp)]
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let found = fs::metadata(path).ok()?;
+    let nanos = |seconds: i64, part: i64| i128::from(seconds) * 1_000_000_000 + i128::from(part);
+    Some((found.ino(), found.len(), nanos(found.mtime(), found.mtime_nsec()), nanos(found.ctime(), found.ctime_nsec())))
+}
