@@ -5,6 +5,7 @@
 
 pub mod control;
 pub mod cri;
+pub mod hooks;
 pub mod host;
 pub mod label;
 pub mod sources;
@@ -38,6 +39,8 @@ pub enum Effect {
     Host(host::HostEffect),
     /// A read of a pod source.
     Sources(sources::SourcesEffect),
+    /// A lifecycle hook over the network.
+    Hooks(hooks::HooksEffect),
 }
 
 /// An effect with what its executor must know to run it in order, in time and once.
@@ -114,6 +117,8 @@ pub enum Answer {
     Host(host::HostAnswer),
     /// Answers of the pod sources.
     Sources(sources::SourcesAnswer),
+    /// What came of a lifecycle hook.
+    Hooks(hooks::HooksAnswer),
 }
 
 /// Why a piece of work failed.

@@ -260,6 +260,8 @@ pub struct ContainerSpec {
     pub tty: bool,
     /// Security context.
     pub security: ContainerSecuritySpec,
+    /// Hooks, stop signal and restarts.
+    pub lifecycle: crate::hooks::LifecycleSpec,
 }
 
 /// One environment variable.

@@ -56,12 +56,14 @@ pub enum Kind {
     Host,
     /// Reads a pod source.
     Sources,
+    /// Runs hooks, and commands in containers; may take a pod's whole grace period.
+    Exec,
 }
 
 impl Kind {
     /// Every kind, in the order of their indices.
-    pub const ALL: [Self; 7] =
-        [Self::Start, Self::Stop, Self::Pull, Self::Inspect, Self::Runtime, Self::Host, Self::Sources];
+    pub const ALL: [Self; 8] =
+        [Self::Start, Self::Stop, Self::Pull, Self::Inspect, Self::Runtime, Self::Host, Self::Sources, Self::Exec];
 
     /// The kind of an effect.
     #[must_use]
@@ -75,12 +77,14 @@ impl Kind {
                 | CriEffect::RemoveSandbox { .. }
                 | CriEffect::StopContainer { .. }
                 | CriEffect::RemoveContainer { .. } => Self::Stop,
+                CriEffect::ExecSync { .. } => Self::Exec,
                 CriEffect::PullImage { .. } => Self::Pull,
                 CriEffect::InspectPod { .. } | CriEffect::FindImage { .. } => Self::Inspect,
                 CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => Self::Runtime,
             },
             Effect::Host(_) => Self::Host,
             Effect::Sources(_) => Self::Sources,
+            Effect::Hooks(_) => Self::Exec,
         }
     }
 
@@ -95,6 +99,7 @@ impl Kind {
             Self::Runtime => "runtime",
             Self::Host => "host",
             Self::Sources => "sources",
+            Self::Exec => "exec",
         }
     }
 }
@@ -116,6 +121,8 @@ pub struct Limits {
     pub host: usize,
     /// [`Kind::Sources`].
     pub sources: usize,
+    /// [`Kind::Exec`].
+    pub execs: usize,
     /// Works that wait; one more is answered `Failed` (`Exhausted`).
     pub waiting: usize,
 }
@@ -133,6 +140,8 @@ impl Default for Limits {
             runtime: 4,
             host: 8,
             sources: 2,
+            // A hook may wait as long as a stop does.
+            execs: 512,
             // Ten works for each of 10,000 pods.
             waiting: 100_000,
         }
@@ -151,6 +160,7 @@ impl Limits {
             Kind::Runtime => self.runtime,
             Kind::Host => self.host,
             Kind::Sources => self.sources,
+            Kind::Exec => self.execs,
         };
         if limit == 0 { 1 } else { limit }
     }
@@ -335,6 +345,7 @@ where
             Effect::Cri(call) => self.ports.cri.run(call).await,
             Effect::Host(change) => self.ports.host.run(change).await,
             Effect::Sources(read) => self.ports.sources.run(read).await,
+            Effect::Hooks(hook) => crate::hooks::run(hook).await,
         }
     }
 }

@@ -233,9 +233,10 @@ struct Live {
 impl Live {
     fn apply(&mut self, record: Record) {
         let uid = match &record {
-            Record::PodAdmitted { uid, .. } | Record::PodFinished { uid, .. } | Record::PodForgotten { uid } => {
-                uid.clone()
-            }
+            Record::PodAdmitted { uid, .. }
+            | Record::PodFinished { uid, .. }
+            | Record::PodForgotten { uid }
+            | Record::PodEnded { uid, .. } => uid.clone(),
         };
         if matches!(record, Record::PodForgotten { .. }) {
             self.count -= self.pods.remove(&uid).map_or(0, |records| records.len());

@@ -1,5 +1,7 @@
 //! A validated Pod to the compact form that decisions use.
 
+mod lifecycle;
+
 use crate::resources::parse;
 use crate::validate::dotted;
 use crate::{Origin, apparmor, go_json, image, resources};
@@ -144,6 +146,7 @@ fn container(c: &api::Container, kind: ContainerKind) -> ContainerSpec {
         stdin_once: c.stdin_once == Some(true),
         tty: c.tty == Some(true),
         security: c.security_context.as_ref().map(container_security).unwrap_or_default(),
+        lifecycle: lifecycle::of(c),
     }
 }
 

@@ -118,6 +118,7 @@ fn container(name: &str, kind: ContainerKind) -> ContainerSpec {
         stdin_once: false,
         tty: false,
         security: ContainerSecuritySpec::default(),
+        lifecycle: components::hooks::LifecycleSpec::default(),
     }
 }
 

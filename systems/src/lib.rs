@@ -11,6 +11,7 @@ mod planted;
 pub mod pleg;
 pub mod pods;
 pub mod report;
+mod restart;
 pub mod runtime;
 pub mod sources;
 pub mod status;

@@ -248,6 +248,19 @@ authorization:
         Ok(code.parse()?)
     }
 
+    /// What the kubelet's own port answers to a GET, whatever its certificate.
+    pub fn get(&self, path: &str) -> Result<String> {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--insecure", "--fail", "--max-time", "10"]);
+        curl.arg(format!("https://127.0.0.1:{}{path}", self.port));
+        process::run(&mut curl, Duration::from_secs(15))?.success()
+    }
+
+    /// The pods as the kubelet's own port shows them.
+    pub fn pods(&self) -> Result<serde_json::Value> {
+        serde_json::from_str(&self.get("/pods")?).context("the list of pods is no JSON")
+    }
+
     /// Everything ticklet wrote so far.
     pub fn log(&self) -> Result<String> {
         fs::read_to_string(self.log_file()).context("cannot read ticklet's log")

@@ -13,6 +13,8 @@ mod crashes;
 mod input;
 #[path = "containerd/lab.rs"]
 mod lab;
+#[path = "containerd/matrix.rs"]
+mod matrix;
 #[path = "containerd/pods.rs"]
 mod pods;
 #[path = "containerd/restarts.rs"]

@@ -312,7 +312,10 @@ fn work_pod(work: &Work) -> Option<&PodUid> {
 
 fn record_pod(record: &Record) -> &PodUid {
     match record {
-        Record::PodAdmitted { uid, .. } | Record::PodFinished { uid, .. } | Record::PodForgotten { uid } => uid,
+        Record::PodAdmitted { uid, .. }
+        | Record::PodFinished { uid, .. }
+        | Record::PodForgotten { uid }
+        | Record::PodEnded { uid, .. } => uid,
     }
 }
 

@@ -79,6 +79,17 @@ pub enum CriEffect {
     },
     /// Open (or open again) the stream of `GetContainerEvents`.
     WatchEvents,
+    /// `ExecSync`; a command that the runtime ended for its time is `TimedOut`.
+    ExecSync {
+        /// The container.
+        id: ContainerId,
+        /// The command.
+        command: Arc<[Sensitive]>,
+        /// Seconds after which the runtime ends the command.
+        timeout_seconds: u32,
+        /// Bytes of output that are kept.
+        output_limit: u32,
+    },
 }
 
 /// The sandboxes and containers of a pod that are known by id.
@@ -115,6 +126,13 @@ pub enum CriAnswer {
     ContainerCreated {
         /// The new container.
         id: ContainerId,
+    },
+    /// To `ExecSync`.
+    Executed {
+        /// Exit code of the command.
+        exit_code: i32,
+        /// The beginning of its standard output, then of its error output.
+        output: String,
     },
 }
 
@@ -538,6 +556,9 @@ pub struct ContainerConfig {
     /// Names of CDI devices, which the runtime looks up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cdi_devices: Vec<String>,
+    /// `stop_signal`, for example `SIGUSR1`; `None` leaves it to the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
 }
 
 /// `Mount`.

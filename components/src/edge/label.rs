@@ -3,6 +3,7 @@
 
 use super::control::ControlIngress;
 use super::cri::{CriAnswer, CriEffect, CriIngress, SandboxConfig};
+use super::hooks::{HooksAnswer, HooksEffect};
 use super::host::{HostAnswer, HostEffect};
 use super::sources::{SourcesAnswer, SourcesEffect, SourcesIngress};
 use super::store::{Record, StoreIngress};
@@ -49,6 +50,7 @@ impl fmt::Display for WorkLabel<'_> {
             Effect::Host(effect) => host_effect(effect, f),
             Effect::Sources(SourcesEffect::ReadManifests) => f.write_str("ReadManifests"),
             Effect::Sources(SourcesEffect::FetchManifestUrl) => f.write_str("FetchManifestUrl"),
+            Effect::Hooks(HooksEffect::CallHttp(call)) => write!(f, "CallHttp {}:{}", call.host, call.port),
         }
     }
 }
@@ -88,6 +90,7 @@ impl fmt::Display for RecordLabel<'_> {
                 write!(f, "PodFinished {phase} uid {uid}")
             }
             Record::PodForgotten { uid } => write!(f, "PodForgotten uid {uid}"),
+            Record::PodEnded { uid, status } => write!(f, "PodEnded {} uid {uid}", status.phase.as_str()),
         }
     }
 }
@@ -118,6 +121,8 @@ fn cri_effect(effect: &CriEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "StopContainer {id} grace {grace_seconds}s")
         }
         CriEffect::RemoveContainer { id } => write!(f, "RemoveContainer {}", short_id(id.as_str())),
+        // Without the command, which may hold a secret.
+        CriEffect::ExecSync { id, .. } => write!(f, "ExecSync {}", short_id(id.as_str())),
     }
 }
 
@@ -159,6 +164,7 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Sources(SourcesAnswer::ManifestsUnchanged { source }) => {
             write!(f, "ManifestsUnchanged {}", source.annotation())
         }
+        Answer::Hooks(HooksAnswer::Called { status, .. }) => write!(f, "HookCalled status {status}"),
     }
 }
 
@@ -185,6 +191,7 @@ fn cri_answer(answer: &CriAnswer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         CriAnswer::ContainerCreated { id } => {
             write!(f, "ContainerCreated {}", short_id(id.as_str()))
         }
+        CriAnswer::Executed { exit_code, .. } => write!(f, "Executed exit code {exit_code}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The durable store: records that cannot be observed again after a crash.
 
 use crate::ids::PodUid;
+use crate::status::PodStatus;
 use serde::{Deserialize, Serialize};
 
 /// One durable fact; the journal is the list of them, later ones override earlier ones of the same pod.
@@ -28,6 +29,13 @@ pub enum Record {
     PodForgotten {
         /// The pod.
         uid: PodUid,
+    },
+    /// What is shown of a pod that reached a terminal phase: its containers may be removed, this stays.
+    PodEnded {
+        /// The pod.
+        uid: PodUid,
+        /// Its status.
+        status: Box<PodStatus>,
     },
 }
 

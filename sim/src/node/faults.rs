@@ -2,6 +2,7 @@
 
 use crate::rng::Rng;
 use components::edge::cri::CriEffect;
+use components::edge::hooks::HooksEffect;
 use components::edge::host::HostEffect;
 use components::edge::sources::SourcesEffect;
 use components::edge::{Effect, FailureClass};
@@ -258,6 +259,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             CriEffect::StartContainer { .. } => "StartContainer",
             CriEffect::StopContainer { .. } => "StopContainer",
             CriEffect::RemoveContainer { .. } => "RemoveContainer",
+            CriEffect::ExecSync { .. } => "ExecSync",
             CriEffect::WatchEvents => "WatchEvents",
         },
         Effect::Host(change) => match change {
@@ -265,6 +267,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::PrepareContainer(_) => "PrepareContainer",
             HostEffect::CleanPod(_) => "CleanPod",
         },
+        Effect::Hooks(HooksEffect::CallHttp(_)) => "CallHttp",
         Effect::Sources(read) => match read {
             SourcesEffect::ReadManifests => "ReadManifests",
             SourcesEffect::FetchManifestUrl => "FetchManifestUrl",

@@ -117,7 +117,7 @@ fn admitted(world: &World) -> BTreeMap<PodUid, String> {
             Record::PodForgotten { uid } => {
                 out.remove(uid);
             }
-            Record::PodFinished { .. } => {}
+            Record::PodFinished { .. } | Record::PodEnded { .. } => {}
         }
     }
     out

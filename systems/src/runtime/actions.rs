@@ -3,9 +3,10 @@
 //! Matches upstream's computation of pod actions (`kuberuntime`): sandbox first, then init containers in order,
 //! sidecars, main containers; a changed image or name replaces a container; a lost sandbox starts everything anew.
 
+use crate::restart;
 use components::edge::cri::{ContainerState, ContainerStatus, PodInspection, SandboxState, SandboxStatus};
 use components::ids::{ContainerId, SandboxId};
-use components::spec::{ContainerKind, ContainerSpec, PodSpec, RestartPolicy};
+use components::spec::{ContainerKind, ContainerSpec, PodSpec};
 use components::world::Stage;
 
 /// What to do next for a running pod.
@@ -23,7 +24,15 @@ pub(super) struct PodActions {
     pub(super) start: Vec<usize>,
     /// The sandbox to start them in.
     pub(super) sandbox: Option<SandboxId>,
+    /// Stops keep the order of a pod that ends: everything is stopped.
+    pub(super) stop_in_order: bool,
+    /// An ended container restarts all: everything is stopped without a grace period and removed.
+    pub(super) restart_all: bool,
 }
+
+/// Says of a running container, by index in the spec, whether it has started: its startup probe and postStart hook are
+/// through.
+pub(super) type Started<'a> = &'a dyn Fn(usize, &ContainerId) -> bool;
 
 /// The newest status of a container name, whatever its sandbox.
 pub(super) fn newest<'a>(seen: &'a PodInspection, name: &str) -> Option<&'a ContainerStatus> {
@@ -40,12 +49,17 @@ pub(super) const fn may_run(state: ContainerState) -> bool {
 }
 
 /// Computes what a pod in stage `Syncing` needs. `in_progress` are containers that are made but not started by us.
-pub(super) fn compute(spec: &PodSpec, seen: &PodInspection, in_progress: &[ContainerId]) -> PodActions {
+pub(super) fn compute(
+    spec: &PodSpec,
+    seen: &PodInspection,
+    in_progress: &[ContainerId],
+    started: Started<'_>,
+) -> PodActions {
     let mut actions = PodActions::default();
     match usable_sandbox(spec, seen) {
         Some(sandbox) => {
             actions.sandbox = Some(sandbox.id.clone());
-            within_sandbox(spec, seen, sandbox, in_progress, &mut actions);
+            within_sandbox(spec, seen, sandbox, in_progress, started, &mut actions);
         }
         None => replace_sandbox(spec, seen, &mut actions),
     }
@@ -65,6 +79,7 @@ fn replace_sandbox(spec: &PodSpec, seen: &PodInspection, actions: &mut PodAction
         let why = "Pod sandbox changed, it will be killed and re-created.".to_owned();
         actions.stop.push((container.id.clone(), why));
     }
+    actions.stop_in_order = true;
     actions.stop_sandboxes =
         seen.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).map(|s| s.id.clone()).collect();
     if anything_to_start(spec, seen) {
@@ -89,14 +104,7 @@ pub(super) fn restarts(spec: &PodSpec, container: &ContainerSpec, status: &Conta
     if matches!(status.state, ContainerState::Created | ContainerState::Unknown) {
         return true;
     }
-    if container.kind == ContainerKind::Sidecar {
-        return true;
-    }
-    match spec.restart_policy {
-        RestartPolicy::Always => container.kind != ContainerKind::Init || status.exit_code != 0,
-        RestartPolicy::OnFailure => status.exit_code != 0,
-        RestartPolicy::Never => false,
-    }
+    restart::restarts(spec, container, status.exit_code)
 }
 
 fn within_sandbox(
@@ -104,8 +112,12 @@ fn within_sandbox(
     seen: &PodInspection,
     sandbox: &SandboxStatus,
     in_progress: &[ContainerId],
+    started: Started<'_>,
     actions: &mut PodActions,
 ) {
+    if restart_all(spec, seen, actions) {
+        return;
+    }
     for stray in seen.containers.iter().filter(|c| may_run(c.state) && c.sandbox != sandbox.id) {
         actions.stop.push((stray.id.clone(), "it belongs to an older sandbox".to_owned()));
     }
@@ -115,13 +127,40 @@ fn within_sandbox(
         }
     }
     surplus(seen, actions);
-    if init_in_order(spec, seen, sandbox, actions) {
+    if init_in_order(spec, seen, sandbox, started, actions) {
         for (index, container) in spec.containers.iter().enumerate() {
             if container.kind == ContainerKind::Main {
                 main_container(spec, seen, sandbox, index, actions);
             }
         }
     }
+    for (index, container) in spec.containers.iter().enumerate() {
+        // Whatever the others do, and once in the pod's life.
+        if container.kind == ContainerKind::Ephemeral && newest(seen, &container.name).is_none() {
+            actions.start.push(index);
+        }
+    }
+}
+
+/// An end that restarts all of the pod in its sandbox: what runs is stopped, then everything is removed, the instance
+/// that says so last. True while there is one.
+fn restart_all(spec: &PodSpec, seen: &PodInspection, actions: &mut PodActions) -> bool {
+    let cause = restart::restart_cause(spec, seen);
+    let Some(cause) = cause else { return false };
+    actions.restart_all = true;
+    let ephemeral = |name: &str| spec.containers.iter().any(|c| *c.name == *name && c.kind == ContainerKind::Ephemeral);
+    for container in seen.containers.iter().filter(|c| !ephemeral(&c.name) && c.id != cause.id) {
+        if may_run(container.state) {
+            let why = "it restarts with all containers of its pod".to_owned();
+            actions.stop.push((container.id.clone(), why));
+        } else {
+            actions.remove.push(container.id.clone());
+        }
+    }
+    if actions.stop.is_empty() && actions.remove.is_empty() {
+        actions.remove.push(cause.id.clone());
+    }
+    true
 }
 
 /// Ended instances beyond the newest ended one of each name (container GC keeps one per container).
@@ -136,7 +175,13 @@ fn surplus(seen: &PodInspection, actions: &mut PodActions) {
 }
 
 /// Handles init containers and sidecars; true when the main containers may start.
-fn init_in_order(spec: &PodSpec, seen: &PodInspection, sandbox: &SandboxStatus, actions: &mut PodActions) -> bool {
+fn init_in_order(
+    spec: &PodSpec,
+    seen: &PodInspection,
+    sandbox: &SandboxStatus,
+    started: Started<'_>,
+    actions: &mut PodActions,
+) -> bool {
     // A main container that was ever made in this sandbox proves that initialisation is done.
     let main = || spec.containers.iter().filter(|c| c.kind == ContainerKind::Main);
     let initialized = main().any(|c| newest_in(seen, &c.name, &sandbox.id).is_some());
@@ -144,8 +189,18 @@ fn init_in_order(spec: &PodSpec, seen: &PodInspection, sandbox: &SandboxStatus, 
         let status = newest_in(seen, &container.name, &sandbox.id);
         match container.kind {
             ContainerKind::Sidecar => match status {
-                Some(s) if s.state == ContainerState::Running => replace_if_changed(container, s, actions),
-                Some(s) if s.state == ContainerState::Unknown => actions.stop.push(unknown(s)),
+                Some(s) if s.state == ContainerState::Running => {
+                    replace_if_changed(container, s, actions);
+                    if !initialized && !started(index, &s.id) {
+                        return false;
+                    }
+                }
+                Some(s) if s.state == ContainerState::Unknown => {
+                    actions.stop.push(unknown(s));
+                    if !initialized {
+                        return false;
+                    }
+                }
                 _ => {
                     actions.start.push(index);
                     if !initialized {

@@ -1,12 +1,16 @@
 //! A whole pod status from its parts (contract 6.4 to 6.7).
 
 use super::containers::{self, Kept};
-use super::phase;
+use super::{messages, phase};
+use crate::restart;
 use components::edge::cri::{PodInspection, SandboxState};
 use components::spec::{ContainerKind, PodSpec};
 use components::status::{Condition, ConditionKind, Phase, PodStatus, ReportedState};
 use components::time::Wall;
-use components::world::{ContainerRun, Flow, Lifecycle, Stage};
+use components::world::{ContainerRun, EndCause, Flow, Lifecycle, Stage};
+
+/// Reason and message of a pod that was active for too long (contract 6.5).
+const DEADLINE: (&str, &str) = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
 
 /// What a status is computed from.
 pub(super) struct Input<'a> {
@@ -39,17 +43,28 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
                 runtime: input.runtime,
                 old: old_report(input.old, &container.name),
                 ending,
+                flow: input.flow,
             };
             containers::report(&facts, container, input.runs.get(index).copied())
         })
         .collect();
+    let deadline = input.life.ending.as_ref().is_some_and(|e| e.cause == EndCause::DeadlineExceeded);
     let phase = match input.terminal {
         Some(true) => Phase::Succeeded,
         Some(false) => Phase::Failed,
+        None if deadline => Phase::Failed,
         None => whole_phase(input, &states),
+    };
+    let (reason, message) = match (deadline, phase) {
+        (true, Phase::Failed) => (DEADLINE.0.to_owned(), DEADLINE.1.to_owned()),
+        // A pod that ended keeps what was said of its end.
+        (_, Phase::Failed) => (input.old.reason.clone(), input.old.message.clone()),
+        _ => Default::default(),
     };
     let mut out = PodStatus {
         phase,
+        reason,
+        message,
         host_ip: input.node_ip.to_owned(),
         pod_ips: ips(input),
         start_time: if input.old.start_time == Wall(0) { input.now.whole_seconds() } else { input.old.start_time },
@@ -69,9 +84,10 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
         match container.kind {
             ContainerKind::Init | ContainerKind::Sidecar => out.init_containers.push(kept.report),
             ContainerKind::Main => out.containers.push(kept.report),
-            ContainerKind::Ephemeral => {}
+            ContainerKind::Ephemeral => out.ephemeral_containers.push(kept.report),
         }
     }
+    messages::limit(&mut out);
     out.containers.sort_by(|a, b| a.name.cmp(&b.name));
     out
 }
@@ -87,7 +103,7 @@ fn whole_phase(input: &Input<'_>, states: &[Kept]) -> Phase {
 }
 
 fn old_report<'a>(old: &'a PodStatus, name: &str) -> Option<&'a components::status::ContainerReport> {
-    old.containers.iter().chain(&old.init_containers).find(|r| *r.name == *name)
+    old.containers.iter().chain(&old.init_containers).chain(&old.ephemeral_containers).find(|r| *r.name == *name)
 }
 
 fn ips(input: &Input<'_>) -> Vec<String> {
@@ -113,8 +129,13 @@ fn conditions(input: &Input<'_>, states: &[Kept], phase: Phase) -> Vec<Condition
         (ConditionKind::ContainersReady, ready),
         (ConditionKind::PodScheduled, (true, "", String::new())),
     ];
+    let restarting = input.seen.and_then(|seen| restart::restart_cause(input.spec, seen)).map(|cause| {
+        let message = format!("Container {} exited with code {}, restarting all", cause.name, cause.exit_code);
+        (ConditionKind::AllContainersRestarting, (true, "ContainerExited", message))
+    });
     verdicts
         .into_iter()
+        .chain(restarting)
         .map(|(kind, (status, reason, message))| {
             let old = input.old.conditions.iter().find(|c| c.kind == kind && c.status == status);
             let since = old.map_or_else(|| input.now.whole_seconds(), |c| c.since);

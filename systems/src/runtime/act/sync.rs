@@ -4,9 +4,11 @@ use super::super::actions::{self, PodActions};
 use super::super::steps::{HOST_TIMEOUT, starts_container, whole_pod};
 use super::super::{cgroups, config, paths};
 use super::Pod;
+use crate::restart;
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection};
 use components::edge::host::{Dir, HostEffect, PreparePod, VolumeSetup};
+use components::hooks::HookKind;
 use components::ids::ContainerId;
 use components::planted::Bug;
 use components::spec::{PodSpec, VolumeSource};
@@ -36,16 +38,34 @@ impl Pod<'_, '_> {
             self.emit(Step::PreparePod, effect, HOST_TIMEOUT, "directories, volumes and cgroup come first");
             return;
         }
-        let mut actions = actions::compute(spec, &seen, &self.in_progress());
+        self.tend_post_start(spec, &seen);
+        let hooks = &self.flow.hooks;
+        let started = |_: usize, id: &ContainerId| {
+            !hooks.get(id).is_some_and(|h| h.kind == HookKind::PostStart && h.state.is_pending())
+        };
+        let mut actions = actions::compute(spec, &seen, &self.in_progress(), &started);
         self.plant(spec, &seen, &mut actions);
-        self.stop_containers(spec, &actions);
+        self.decide_kills(spec, &seen, &actions);
+        self.carry_out_kills(spec, &seen);
         if actions.sandbox.is_none() {
             self.change_sandbox(spec, &seen, &actions);
             return;
         }
         self.spare_what_is_made(spec, &seen, &mut actions);
+        self.hold_restart_all(spec, &seen, &mut actions);
         self.remove_containers(&actions);
-        self.start_containers(spec, &seen, &actions);
+        if !self.post_start_pending() {
+            self.start_containers(spec, &seen, &actions);
+        }
+    }
+
+    /// The instance whose end restarts all is removed, and so everything started anew, when its back-off is over.
+    fn hold_restart_all(&mut self, spec: &PodSpec, seen: &PodInspection, actions: &mut PodActions) {
+        let Some(cause) = restart::restart_cause(spec, seen).filter(|c| actions.remove.contains(&c.id)) else { return };
+        let Some(index) = spec.containers.iter().position(|c| c.name == cause.name) else { return };
+        if !self.back_off_is_over(spec, index, &cause.id) {
+            actions.remove.retain(|id| *id != cause.id);
+        }
     }
 
     /// Bugs for tests of the tests.
@@ -92,25 +112,6 @@ impl Pod<'_, '_> {
             volumes: spec.volumes.iter().map(|v| volume(site.config, spec, v)).collect(),
             log_dirs: spec.containers.iter().map(|c| (Arc::clone(&c.name), format!("{log_dir}/{}", c.name))).collect(),
         }
-    }
-
-    fn stop_containers(&mut self, spec: &PodSpec, actions: &PodActions) {
-        for (id, why) in &actions.stop {
-            if self.flow.stopping.contains_key(id) {
-                continue;
-            }
-            self.flow.last_event = why.as_str().into();
-            self.stop(id.clone(), spec.grace_seconds, "its definition or sandbox changed");
-        }
-    }
-
-    /// Stops one container; asked again only with a shorter grace period.
-    pub(super) fn stop(&mut self, id: ContainerId, grace_seconds: u32, rule: &'static str) {
-        let grace_seconds = if self.node.planted(Bug::IgnoreGrace) { 0 } else { grace_seconds };
-        let timeout = self.node.timeout() + Duration::from_secs(u64::from(grace_seconds));
-        self.flow.stopping.insert(id.clone(), grace_seconds);
-        let effect = Effect::Cri(CriEffect::StopContainer { id: id.clone(), grace_seconds });
-        self.emit(Step::StopContainer(id), effect, timeout, rule);
     }
 
     fn change_sandbox(&mut self, spec: &PodSpec, seen: &PodInspection, actions: &PodActions) {
