@@ -7,6 +7,7 @@ use components::edge::cri::{
     ContainerBrief, ContainerChange, ContainerState, ContainerStatus, CriAnswer, CriEffect, CriIngress, FoundImage,
     PodInspection, RuntimeInfo, RuntimeList, SandboxBrief, SandboxState, SandboxStatus,
 };
+use components::edge::hooks::HooksAnswer;
 use components::edge::host::{HostAnswer, HostEffect};
 use components::edge::probes::ProbesAnswer;
 use components::edge::sources::{Manifest, Source, SourcesAnswer, SourcesEffect};
@@ -145,6 +146,7 @@ impl InstantNode {
                 Answer::Host(HostAnswer::PodPrepared { log_attempts: Vec::new() })
             }
             Effect::Host(_) => Answer::Nothing,
+            Effect::Hooks(_) => Answer::Hooks(HooksAnswer::Called { status: 200, fell_back: false }),
             Effect::Sources(SourcesEffect::ReadManifests | SourcesEffect::FetchManifestUrl) => {
                 Answer::Sources(self.read_manifests())
             }
@@ -370,6 +372,7 @@ fn boot() -> Boot {
         max_pods: 10_000,
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
+        stop_signals: false,
     };
     let machine = Machine {
         hostname: "bench".to_owned(),

@@ -5,6 +5,7 @@
 
 pub mod control;
 pub mod cri;
+pub mod hooks;
 pub mod host;
 pub mod label;
 pub mod probes;
@@ -41,6 +42,8 @@ pub enum Effect {
     Sources(sources::SourcesEffect),
     /// One attempt of a probe over the network.
     Probes(probes::ProbesEffect),
+    /// A lifecycle hook over the network.
+    Hooks(hooks::HooksEffect),
 }
 
 /// An effect with what its executor must know to run it in order, in time and once.
@@ -119,6 +122,8 @@ pub enum Answer {
     Sources(sources::SourcesAnswer),
     /// How an attempt of a probe ended.
     Probes(probes::ProbesAnswer),
+    /// What came of a lifecycle hook.
+    Hooks(hooks::HooksAnswer),
 }
 
 /// Why a piece of work failed.

@@ -6,6 +6,7 @@ pub mod config;
 pub mod duration;
 pub mod edge;
 pub mod fnv;
+pub mod hooks;
 pub mod ids;
 pub mod node;
 pub mod planted;

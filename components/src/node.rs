@@ -79,6 +79,9 @@ pub struct NodeConfig {
     /// What bounds pods.
     #[serde(default)]
     pub limits: NodeLimits,
+    /// Feature gate `ContainerStopSignals`: `lifecycle.stopSignal` is passed on.
+    #[serde(default)]
+    pub stop_signals: bool,
 }
 
 /// Facts of this machine, read once at start.

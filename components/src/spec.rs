@@ -263,6 +263,8 @@ pub struct ContainerSpec {
     pub security: ContainerSecuritySpec,
     /// Probes, at most one of a kind, in the order of kinds.
     pub probes: Vec<(ProbeKind, ProbeSpec)>,
+    /// Hooks, stop signal and restarts.
+    pub lifecycle: crate::hooks::LifecycleSpec,
 }
 
 /// One environment variable.

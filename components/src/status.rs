@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// `status.phase`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub enum Phase {
     /// Not everything has started.
     #[default]
@@ -38,7 +38,7 @@ impl Phase {
 }
 
 /// A pod's status.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct PodStatus {
     /// Phase.
     pub phase: Phase,
@@ -60,10 +60,12 @@ pub struct PodStatus {
     pub init_containers: Vec<ContainerReport>,
     /// Main containers by name.
     pub containers: Vec<ContainerReport>,
+    /// Ephemeral containers in spec order.
+    pub ephemeral_containers: Vec<ContainerReport>,
 }
 
 /// One condition.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Condition {
     /// Type.
     pub kind: ConditionKind,
@@ -90,6 +92,8 @@ pub enum ConditionKind {
     ContainersReady,
     /// Bound to this node.
     PodScheduled,
+    /// Every container is restarted in place; only shown while it lasts.
+    AllContainersRestarting,
 }
 
 impl ConditionKind {
@@ -102,12 +106,13 @@ impl ConditionKind {
             Self::Ready => "Ready",
             Self::ContainersReady => "ContainersReady",
             Self::PodScheduled => "PodScheduled",
+            Self::AllContainersRestarting => "AllContainersRestarting",
         }
     }
 }
 
 /// `containerStatuses[]`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct ContainerReport {
     /// Name.
     pub name: Arc<str>,
@@ -132,7 +137,7 @@ pub struct ContainerReport {
 }
 
 /// State of a container as reported.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum ReportedState {
     /// Not running, not ended.
     Waiting {

@@ -12,6 +12,7 @@
 
 use crate::edge::cri::{ContainerState, PodInspection, RuntimeInfo, RuntimeList, SandboxState};
 use crate::edge::sources::Source;
+use crate::hooks::{HookKind, HookRun, Kill};
 use crate::ids::{ContainerId, PodUid, SandboxId, Ticket};
 use crate::spec::PodSpec;
 use crate::status::PodStatus;
@@ -131,6 +132,8 @@ pub struct Lifecycle {
     pub stage: Stage,
     /// Since.
     pub since: Mono,
+    /// Since when it is active on this node, as far as can be told: `activeDeadlineSeconds` counts from here.
+    pub active: Option<Mono>,
     /// How and why it ends, from `Terminating` on.
     pub ending: Option<Ending>,
     /// Reasons of its transitions, oldest first, at most 16.
@@ -288,6 +291,10 @@ pub struct Look {
 #[derive(Resource, Default, Debug)]
 pub struct Finished(pub BTreeMap<PodUid, bool>);
 
+/// What earlier runs showed of pods that had reached a terminal phase.
+#[derive(Resource, Default, Debug)]
+pub struct Ended(pub BTreeMap<PodUid, Arc<PodStatus>>);
+
 /// Durable records that could not be written yet: nothing new is started while there are any.
 #[derive(Resource, Default, Debug)]
 pub struct JournalBacklog {
@@ -345,8 +352,12 @@ pub struct Flow {
     pub buried: bool,
     /// Sandboxes already stopped by us.
     pub stopped_sandboxes: BTreeSet<SandboxId>,
-    /// Containers for which a stop was asked, with the grace period in seconds.
-    pub stopping: BTreeMap<ContainerId, u32>,
+    /// Containers for which a stop was asked, with the time at which the runtime kills them at the latest.
+    pub stopping: BTreeMap<ContainerId, Mono>,
+    /// Containers that are ended while the pod lives on.
+    pub kills: BTreeMap<ContainerId, Kill>,
+    /// Hooks of running containers, the last one of each.
+    pub hooks: BTreeMap<ContainerId, HookRun>,
     /// Objects made by us since the last inspection.
     pub new_sandboxes: Vec<SandboxId>,
     /// See `new_sandboxes`.
@@ -384,6 +395,8 @@ pub enum Step {
     StopContainer(ContainerId),
     /// `RemoveContainer`.
     RemoveContainer(ContainerId),
+    /// A hook of a container index.
+    RunHook(u16, ContainerId, HookKind),
 }
 
 /// A container's entity belongs to its pod's.

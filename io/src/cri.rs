@@ -12,6 +12,7 @@ mod flights;
 mod from_proto;
 mod inspect;
 mod lean;
+mod message;
 pub mod streams;
 mod to_proto;
 mod wire;
@@ -94,6 +95,7 @@ impl CriPort {
                 Ok(Answer::Cri(CriAnswer::PodInspected(inspection)))
             }
             CriEffect::FindImage { .. } | CriEffect::PullImage { .. } => self.image(effect).await,
+            CriEffect::ExecSync { .. } => self.exec(effect).await,
             CriEffect::WatchEvents => {
                 self.events.open();
                 Ok(Answer::Nothing)
@@ -156,6 +158,17 @@ impl CriPort {
         };
         *self.before.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(list.clone());
         Ok(list)
+    }
+
+    async fn exec(&self, effect: CriEffect) -> Result<Answer, CallError> {
+        const PATH: &str = "/runtime.v1.RuntimeService/ExecSync";
+        let CriEffect::ExecSync { id, command, timeout_seconds, output_limit } = effect else {
+            return Err(CallError::misrouted());
+        };
+        let cmd = command.iter().map(|word| word.0.clone()).collect();
+        let request = pb::ExecSyncRequest { container_id: id.to_string(), cmd, timeout: i64::from(timeout_seconds) };
+        let answer = self.runtime.call(PATH, request).await?;
+        Ok(Answer::Cri(from_proto::executed(answer, output_limit)))
     }
 
     async fn image(&self, effect: CriEffect) -> Result<Answer, CallError> {

@@ -62,7 +62,7 @@ pub enum Kind {
     Sources,
     /// Asks a probe over the network.
     Probe,
-    /// Runs a command inside of a container.
+    /// Runs hooks, and commands in containers; may take a pod's whole grace period.
     Exec,
 }
 
@@ -92,6 +92,7 @@ impl Kind {
                 | CriEffect::RemoveSandbox { .. }
                 | CriEffect::StopContainer { .. }
                 | CriEffect::RemoveContainer { .. } => Self::Stop,
+                CriEffect::ExecSync { .. } => Self::Exec,
                 CriEffect::PullImage { .. } => Self::Pull,
                 CriEffect::InspectPod { .. } | CriEffect::FindImage { .. } => Self::Inspect,
                 CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => Self::Runtime,
@@ -100,6 +101,7 @@ impl Kind {
             Effect::Host(_) => Self::Host,
             Effect::Sources(_) => Self::Sources,
             Effect::Probes(_) => Self::Probe,
+            Effect::Hooks(_) => Self::Exec,
         }
     }
 
@@ -160,8 +162,8 @@ impl Default for Limits {
             sources: 2,
             // One socket each. Targets that hang hold theirs until the probe's timeout.
             probes: 1024,
-            // A process each inside of a container; those that hang must not hold up the others.
-            execs: 128,
+            // Hooks and commands of probes: a process each inside of a container; a hook may wait as long as a stop does.
+            execs: 512,
             // Ten works for each of 10,000 pods.
             waiting: 100_000,
         }
@@ -369,6 +371,7 @@ where
             Effect::Host(change) => self.ports.host.run(change).await,
             Effect::Sources(read) => self.ports.sources.run(read).await,
             Effect::Probes(attempt) => self.ports.probes.run(attempt).await,
+            Effect::Hooks(hook) => crate::hooks::run(hook).await,
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod cri;
 pub mod dispatch;
+pub mod hooks;
 pub mod host;
 pub mod klog;
 pub mod logs;

@@ -236,7 +236,8 @@ impl Live {
             Record::PodAdmitted { uid, .. }
             | Record::PodFinished { uid, .. }
             | Record::PodForgotten { uid }
-            | Record::PodProbed { uid, .. } => uid.clone(),
+            | Record::PodProbed { uid, .. }
+            | Record::PodEnded { uid, .. } => uid.clone(),
         };
         if matches!(record, Record::PodForgotten { .. }) {
             self.count -= self.pods.remove(&uid).map_or(0, |records| records.len());

@@ -1,5 +1,6 @@
 //! A validated Pod to the compact form that decisions use.
 
+mod lifecycle;
 mod probes;
 
 use crate::resources::parse;
@@ -147,6 +148,7 @@ fn container(c: &api::Container, kind: ContainerKind) -> ContainerSpec {
         tty: c.tty == Some(true),
         security: c.security_context.as_ref().map(container_security).unwrap_or_default(),
         probes: probes::of(c),
+        lifecycle: lifecycle::of(c),
     }
 }
 

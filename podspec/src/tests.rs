@@ -282,7 +282,8 @@ fn a_rich_pod_compiles_as_the_reference_ran_it() {
     let lim = EnvSource::Resource { container: "c".into(), resource: "limits.memory".into(), divisor_milli: 1000 };
     assert_eq!(c.env[3].source, lim);
     assert_eq!(spec.containers[0].ports_json, "");
-    assert_eq!(compiled.warnings, ["accepted but not acted on by this version of ticklet: lifecycle hooks"]);
+    assert!(c.lifecycle.pre_stop.is_some());
+    assert_eq!(compiled.warnings, Vec::<String>::new());
 }
 
 #[test]
@@ -345,7 +346,15 @@ fn what_is_not_supported_yet_is_refused_by_name() {
     );
     bad(&pod(json!({"spec": {"hostUsers": false}})), &["spec.hostUsers: Forbidden: not supported by this version"]);
     bad(&pod(json!({"spec": {"os": {"name": "windows"}}})), &["spec.os.name: Unsupported value: \"windows\""]);
-    bad(&with(json!({"restartPolicy": "Always"})), &["spec.containers[0].restartPolicy: Forbidden"]);
+    let rules = json!([{"action": "Jump", "exitCodes": {"operator": "In", "values": []}}]);
+    bad(
+        &with(json!({"restartPolicyRules": rules})),
+        &[
+            "spec.containers[0].restartPolicy: Required",
+            "spec.containers[0].restartPolicyRules[0].action: Unsupported value",
+            "spec.containers[0].restartPolicyRules[0].exitCodes.values: Invalid",
+        ],
+    );
     bad(&pod(json!({"spec": {"ephemeralContainers": [{"name": "x"}]}})), &["spec.ephemeralContainers: Forbidden"]);
 }
 

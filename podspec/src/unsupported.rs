@@ -25,7 +25,7 @@ pub(super) fn refuse(spec: &PodSpec, issues: &mut Issues) {
     if let Some(os) = spec.os.as_ref().filter(|os| os.name != "linux") {
         issues.unsupported("spec.os.name", &os.name, &["linux"]);
     }
-    each_container(spec, |path, init, container| refuse_container(path, init, container, issues));
+    each_container(spec, |path, _, container| refuse_container(path, container, issues));
 }
 
 /// Calls `f` with path, "is an init container" and container.
@@ -38,16 +38,10 @@ pub(super) fn each_container(spec: &PodSpec, mut f: impl FnMut(&str, bool, &Cont
     }
 }
 
-fn refuse_container(path: &str, init: bool, container: &Container, issues: &mut Issues) {
+fn refuse_container(path: &str, container: &Container, issues: &mut Issues) {
     let mut no = |field: &str| issues.forbidden(&format!("{path}.{field}"), NOT_YET);
     if container.volume_devices.as_ref().is_some_and(|d| !d.is_empty()) {
         no("volumeDevices");
-    }
-    if container.restart_policy_rules.as_ref().is_some_and(|r| !r.is_empty()) {
-        no("restartPolicyRules");
-    }
-    if container.restart_policy.as_deref().is_some_and(|p| !init || p != "Always") {
-        no("restartPolicy");
     }
     for (i, env) in container.env.iter().flatten().enumerate() {
         if env.value_from.as_ref().is_some_and(|from| from.file_key_ref.is_some()) {
@@ -109,14 +103,6 @@ pub(super) fn left_out(pod: &Pod) -> Vec<&'static str> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let mut found = std::collections::BTreeSet::new();
     each_container(spec, |_, _, container| {
-        if let Some(lifecycle) = &container.lifecycle {
-            if lifecycle.post_start.is_some() || lifecycle.pre_stop.is_some() {
-                found.insert("lifecycle hooks");
-            }
-            if lifecycle.stop_signal.is_some() {
-                found.insert("stopSignal");
-            }
-        }
         if let Some(resources) = &container.resources
             && resources.limits.iter().flatten().any(|(name, _)| name.contains('/'))
         {

@@ -2,6 +2,7 @@
 //!
 //! Reads the world, the runtime and every work; writes only its own list of violations.
 
+mod order;
 mod probes;
 mod restarts;
 mod terminal;
@@ -116,6 +117,7 @@ impl Checks {
             let main = self.wanted.wants(&container.pod, &request.name, &request.user_image);
             let alone = ready == [&container.sandbox];
             let lives = !self.finished.contains_key(&container.pod) && !self.draining;
+            let lives = lives && !self.wanted.limited(&container.pod);
             if runtime.is_running(&container.id) && as_made && main && alone && lives {
                 let value = (container.pod.clone(), container.sandbox.clone());
                 self.protected.insert(container.id.clone(), value);

@@ -426,6 +426,21 @@ impl Node {
         !ids.is_empty()
     }
 
+    /// Someone removes everything of this pod from the runtime; false when there is nothing.
+    pub fn prune(&mut self, pod: &str) -> bool {
+        let all = self.runtime.sandboxes().values();
+        let own = all.filter(|s| self.pod_name(&s.request.namespace, &s.request.name) == pod);
+        let ids: Vec<SandboxId> = own.map(|s| s.id.clone()).collect();
+        for id in &ids {
+            self.note(|_| format!("prune {pod} {id}"));
+            let now = self.now();
+            // It was there a moment ago.
+            let _ = self.runtime.remove_sandbox(now, id);
+        }
+        self.settle_runtime();
+        !ids.is_empty()
+    }
+
     /// The machine goes down and comes up again: every process ends, the agent starts anew.
     pub fn reboot(&mut self, pause: Duration) {
         self.note(|_| "reboot".into());

@@ -16,6 +16,12 @@ impl Rng {
         Self(splitmix(&mut state))
     }
 
+    /// Another generator, whose use leaves this one as it is.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self::new(self.clone().below(u64::MAX))
+    }
+
     /// A number below `limit`; 0 when the limit is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         if limit == 0 { 0 } else { splitmix(&mut self.0) % limit }

@@ -283,11 +283,22 @@ impl Runtime {
         if container.state != ContainerState::Running {
             return Ok(());
         }
+        let polite = container.behaviour.on_term(TERMINATED);
         if grace.is_zero() {
             self.end(now, id, KILLED);
-        } else if let Some(code) = container.behaviour.on_term(TERMINATED) {
+        } else if let Some((code, Duration::ZERO)) = polite {
             self.end(now, id, code);
         } else {
+            if let (Some((code, after)), None) = (polite, container.kill_at) {
+                let at = now.mono.after(after);
+                if container.ends_at.is_none_or(|sooner| at < sooner) {
+                    container.behaviour.exit_code = code;
+                    if let Some(later) = container.ends_at.replace(at) {
+                        self.due.remove(&(later, id.clone()));
+                    }
+                    self.due.insert((at, id.clone()));
+                }
+            }
             let at = now.mono.after(grace);
             if container.kill_at.is_none_or(|earlier| at < earlier) {
                 if let Some(earlier) = container.kill_at.replace(at) {
@@ -330,6 +341,19 @@ impl Runtime {
     pub fn kill_container(&mut self, now: Now, id: &ContainerId, code: i32) {
         self.advance(now);
         self.end(now, id, code);
+    }
+
+    /// `ExecSync`, without the waiting: what the command does in the running container.
+    ///
+    /// # Errors
+    /// When there is no such container or it does not run.
+    pub fn exec(&self, id: &ContainerId, command: &[String]) -> Result<Behaviour, Refusal> {
+        let container = self.containers.get(id).ok_or_else(|| missing("container", id))?;
+        if container.state != ContainerState::Running {
+            let message = format!("container is in {:?} state", container.state);
+            return Err(Refusal::new(FailureClass::Other, message));
+        }
+        Ok(Behaviour::of(command, &[]))
     }
 
     // === reading ===

@@ -67,6 +67,8 @@ pub enum What {
     Spoil(Source, String, String),
     /// A container ends.
     Kill(String, Option<String>, i32),
+    /// Someone removes all of a pod from the runtime.
+    Prune(String),
     /// The sandbox of a pod dies.
     Lose(String),
     /// The runtime restarts and is away for so long.
@@ -110,6 +112,8 @@ pub enum Now {
     Reason(String, String, String),
     /// Exit code of a container that is ended now or was before.
     Exit(String, String, i32),
+    /// Text within the message of a container's ended state.
+    Message(String, String, String),
     /// Condition Ready.
     Ready(String, bool),
     /// Directories of the pod (by uid) are there.

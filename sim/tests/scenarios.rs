@@ -34,6 +34,8 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    active_deadline
+    active_deadline_restart
     clock_steps
     commit_fails
     container_half_made
@@ -45,12 +47,14 @@ scenarios! {
     drain
     events_closed
     events_lost
+    grace_shrinks
     host_path_missing
     image_missing
     image_never
     image_pull_recovers
     init_fails
     init_fails_never
+    init_not_again
     init_order
     lost_stop
     many_at_once
@@ -58,6 +62,12 @@ scenarios! {
     never_fails
     never_succeeds
     orphans_wait
+    post_start
+    post_start_fails
+    post_start_hangs
+    pre_stop
+    pre_stop_hangs
+    pre_stop_of_a_sidecar
     probe_agent_restarts
     probe_ending
     probe_liveness
@@ -70,7 +80,10 @@ scenarios! {
     removal
     removal_before_start
     removal_polite
+    restart_all
+    restart_all_loop
     restart_on_failure
+    restart_rules
     restart_untouched
     runtime_restart
     same_name
@@ -79,10 +92,14 @@ scenarios! {
     sandbox_answer_lost
     sandbox_lost
     sidecar
+    sidecar_of_a_job
+    sidecar_past_grace
+    sidecar_stop_order
     source_emptied
     source_fails
     start_done_but_failed
     start_fails
     starts
     sysctl_forbidden
+    terminal_stays
 }

@@ -39,6 +39,7 @@ pub(crate) fn node() -> NodeConfig {
         seccomp_default: false,
         max_pods: 110,
         end_orphans: true,
+        stop_signals: true,
         limits: NodeLimits::default(),
     }
 }
@@ -119,6 +120,7 @@ fn container(name: &str, kind: ContainerKind) -> ContainerSpec {
         tty: false,
         security: ContainerSecuritySpec::default(),
         probes: Vec::new(),
+        lifecycle: components::hooks::LifecycleSpec::default(),
     }
 }
 

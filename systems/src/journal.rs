@@ -5,8 +5,9 @@
 use crate::turns::IngestTurn;
 use bevy_ecs::prelude::*;
 use components::edge::store::StoreIngress;
-use components::world::{Finished, JournalBacklog, PodIndex};
+use components::world::{Ended, Finished, JournalBacklog, PodIndex};
 use engine::{Clock, Engine, Inbox, Outbox, Owner, Phase, Recovered, TimerKind, Timers, Touched};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest wait between two tries.
@@ -22,6 +23,7 @@ pub fn plugin(engine: &mut Engine) {
     let world = engine.world_mut();
     world.init_resource::<JournalBacklog>();
     world.insert_resource(finished(&recovered));
+    world.insert_resource(ended(&recovered));
     engine.add_systems(
         Phase::Ingest,
         take_failures
@@ -46,7 +48,25 @@ fn finished(records: &[components::edge::store::Record]) -> Finished {
             Record::PodForgotten { uid } => {
                 out.0.remove(uid);
             }
-            Record::PodAdmitted { .. } | Record::PodProbed { .. } => {}
+            Record::PodAdmitted { .. } | Record::PodProbed { .. } | Record::PodEnded { .. } => {}
+        }
+    }
+    out
+}
+
+/// What earlier runs showed of them.
+fn ended(records: &[components::edge::store::Record]) -> Ended {
+    use components::edge::store::Record;
+    let mut out = Ended::default();
+    for record in records {
+        match record {
+            Record::PodEnded { uid, status } => {
+                out.0.insert(uid.clone(), Arc::new((**status).clone()));
+            }
+            Record::PodForgotten { uid } => {
+                out.0.remove(uid);
+            }
+            Record::PodAdmitted { .. } | Record::PodProbed { .. } | Record::PodFinished { .. } => {}
         }
     }
     out

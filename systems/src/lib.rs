@@ -12,6 +12,7 @@ pub mod pleg;
 pub mod pods;
 pub mod probes;
 pub mod report;
+mod restart;
 pub mod runtime;
 pub mod sources;
 pub mod status;

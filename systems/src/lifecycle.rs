@@ -3,6 +3,7 @@
 //! Reads what is desired, observed and under way; writes [`Lifecycle`], [`Draining`] and, through `pods`, the end of
 //! an entity. Pods of the same full name take turns: the next one waits until the one before is gone.
 
+mod deadline;
 mod table;
 
 use crate::admission;
@@ -81,6 +82,8 @@ struct Facts<'a> {
     backlog: bool,
     /// The node does not take it.
     refused: bool,
+    /// `activeDeadlineSeconds` have passed.
+    past_deadline: bool,
     /// A planted bug: everything counts as stopped.
     stopped: bool,
 }
@@ -117,7 +120,16 @@ fn advance_stages(
             .spec
             .as_ref()
             .is_none_or(|spec| index.by_full_name.get(&spec.full_name()).and_then(|pods| pods.first()) == Some(&pod));
+        let limited = desired.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some());
+        if let (true, None, Stage::Syncing, Some(seen)) = (limited, life.active, life.stage, observed.settled()) {
+            life.active = Some(deadline::active_since(seen, clock.now));
+        }
+        let deadline = deadline::of(desired.spec.as_deref(), life.active);
+        if let Some(at) = deadline.filter(|at| life.stage == Stage::Syncing && *at > clock.now.mono) {
+            timers.arm_no_later(TimerKind::Pod, Owner::Pod(pod), at);
+        }
         let facts = Facts {
+            past_deadline: deadline.is_some_and(|at| at <= clock.now.mono),
             desired,
             stage: life.stage,
             observed,
@@ -167,11 +179,14 @@ fn apply(life: &mut Lifecycle, decision: Move, clock: &Clock, broken: &mut Invar
         Move::To(to, reason) => table::pass(life, to, reason, clock.now, broken),
         Move::End(cause, grace_seconds, reason) => {
             if let Some(ending) = &mut life.ending {
-                // A second wish to end can only shorten the grace period.
-                if grace_seconds >= ending.grace_seconds {
+                // A second wish to end can only shorten the grace period: its own runs from now.
+                let spent = clock.now.mono.since(ending.began);
+                let spent = spent.as_secs() + u64::from(spent.subsec_nanos() > 0);
+                let whole = u32::try_from(spent).unwrap_or(u32::MAX).saturating_add(grace_seconds);
+                if whole >= ending.grace_seconds {
                     return false;
                 }
-                ending.grace_seconds = grace_seconds;
+                ending.grace_seconds = whole;
                 return true;
             }
             life.ending = Some(Ending { cause, grace_seconds, began: clock.now.mono });
@@ -218,14 +233,20 @@ fn wish_to_end(facts: &Facts<'_>) -> Option<Move> {
             "only the runtime knows it",
         ));
     };
-    if facts.desired.removed {
-        return Some(Move::End(EndCause::Removed, spec.grace_seconds, "no source has it any more"));
-    }
-    if let Some(bound) = facts.drain {
-        let grace = bound.map_or(spec.grace_seconds, |b| b.min(spec.grace_seconds));
-        return Some(Move::End(EndCause::Drained, grace, "the node is drained"));
-    }
-    facts.finished.map(|_| Move::End(EndCause::Finished, spec.grace_seconds, "its containers ended for good"))
+    // The bound of a drain holds for every end.
+    let grace = facts.drain.flatten().map_or(spec.grace_seconds, |bound| bound.min(spec.grace_seconds));
+    let (cause, reason) = if facts.desired.removed {
+        (EndCause::Removed, "no source has it any more")
+    } else if facts.drain.is_some() {
+        (EndCause::Drained, "the node is drained")
+    } else if facts.finished.is_some() {
+        (EndCause::Finished, "its containers ended for good")
+    } else if facts.past_deadline {
+        (EndCause::DeadlineExceeded, "it was active for too long")
+    } else {
+        return None;
+    };
+    Some(Move::End(cause, grace, reason))
 }
 
 fn from_queued(facts: &Facts<'_>) -> Move {

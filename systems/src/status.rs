@@ -5,6 +5,7 @@
 
 mod build;
 mod containers;
+mod messages;
 mod phase;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::probes::Probes;
 use components::world::{
-    ContainerRun, Desired, Finished, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, Reported,
+    ContainerRun, Desired, Ended, Finished, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, Reported,
     RuntimeHealth, Stage,
 };
 use engine::{Clock, Engine, Inbox, Outbox, Owner, Phase as TickPhase, TimerKind, Timers, Touched};
@@ -61,6 +62,7 @@ fn report_status(
     mut pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, &Probes, Option<&PodContainers>, &mut Reported)>,
     runs: Query<&ContainerRun>,
     mut finished: ResMut<Finished>,
+    mut ended_before: ResMut<Ended>,
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
     planted: Option<Res<Planted>>,
@@ -83,6 +85,12 @@ fn report_status(
             .filter_map(|e| runs.get(*e).ok())
             .collect();
         own.sort_by_key(|run| run.index);
+        if reported.version == 0
+            && let Some(known) = ended_before.0.remove(&key.uid)
+        {
+            reported.status = known;
+            reported.version = 1;
+        }
         let runtime = node.health.info.as_ref().map_or("", |info| info.name.as_str());
         let mut status = build::status(&build::Input {
             spec,
@@ -114,9 +122,13 @@ fn report_status(
         if ended && !reported.status.phase.is_terminal() && (!known || node.waits(&key.uid) || may_run(observed)) {
             // Shown once it is durable and what outlives the main containers has ended too.
             let began = reported.status.phase != components::status::Phase::Pending;
+            (status.reason, status.message) = (reported.status.reason.clone(), reported.status.message.clone());
             status.phase = if began { components::status::Phase::Running } else { components::status::Phase::Pending };
         }
         if *reported.status != status || reported.version == 0 {
+            if status.phase.is_terminal() && life.stage < Stage::Done {
+                outbox.record(Record::PodEnded { uid: key.uid.clone(), status: Box::new(status.clone()) });
+            }
             reported.status = Arc::new(status);
             reported.version += 1;
         }

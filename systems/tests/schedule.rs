@@ -32,6 +32,7 @@ fn boot() -> Boot {
             max_pods: 110,
             end_orphans: true,
             limits: components::node::NodeLimits::default(),
+            stop_signals: false,
         },
         machine: Machine::default(),
         records: Vec::new(),

@@ -15,6 +15,8 @@ mod health;
 mod input;
 #[path = "containerd/lab.rs"]
 mod lab;
+#[path = "containerd/matrix.rs"]
+mod matrix;
 #[path = "containerd/pods.rs"]
 mod pods;
 #[path = "containerd/probes.rs"]

@@ -315,7 +315,8 @@ fn record_pod(record: &Record) -> &PodUid {
         Record::PodAdmitted { uid, .. }
         | Record::PodFinished { uid, .. }
         | Record::PodForgotten { uid }
-        | Record::PodProbed { uid, .. } => uid,
+        | Record::PodProbed { uid, .. }
+        | Record::PodEnded { uid, .. } => uid,
     }
 }
 

@@ -556,6 +556,9 @@ pub struct ContainerConfig {
     /// Names of CDI devices, which the runtime looks up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cdi_devices: Vec<String>,
+    /// `stop_signal`, for example `SIGUSR1`; `None` leaves it to the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
 }
 
 /// `Mount`.

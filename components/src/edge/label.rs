@@ -3,6 +3,7 @@
 
 use super::control::ControlIngress;
 use super::cri::{CriAnswer, CriEffect, CriIngress, SandboxConfig};
+use super::hooks::{HooksAnswer, HooksEffect};
 use super::host::{HostAnswer, HostEffect};
 use super::probes::{ProbesAnswer, ProbesEffect};
 use super::sources::{SourcesAnswer, SourcesEffect, SourcesIngress};
@@ -51,6 +52,7 @@ impl fmt::Display for WorkLabel<'_> {
             Effect::Sources(SourcesEffect::ReadManifests) => f.write_str("ReadManifests"),
             Effect::Sources(SourcesEffect::FetchManifestUrl) => f.write_str("FetchManifestUrl"),
             Effect::Probes(effect) => probe_effect(effect, f),
+            Effect::Hooks(HooksEffect::CallHttp(call)) => write!(f, "CallHttp {}:{}", call.host, call.port),
         }
     }
 }
@@ -91,6 +93,7 @@ impl fmt::Display for RecordLabel<'_> {
             }
             Record::PodForgotten { uid } => write!(f, "PodForgotten uid {uid}"),
             Record::PodProbed { uid, ready, .. } => write!(f, "PodProbed ready {ready} uid {uid}"),
+            Record::PodEnded { uid, status } => write!(f, "PodEnded {} uid {uid}", status.phase.as_str()),
         }
     }
 }
@@ -122,6 +125,7 @@ fn cri_effect(effect: &CriEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         CriEffect::RemoveContainer { id } => write!(f, "RemoveContainer {}", short_id(id.as_str())),
         CriEffect::ExecSync { id, timeout_seconds, .. } => {
+            // Without the command, which may hold a secret.
             write!(f, "ExecSync {} timeout {timeout_seconds}s", short_id(id.as_str()))
         }
     }
@@ -176,6 +180,7 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Probes(ProbesAnswer::Passed) => f.write_str("ProbePassed"),
         Answer::Probes(ProbesAnswer::PassedWithWarning { message }) => write!(f, "ProbePassed: {message}"),
         Answer::Probes(ProbesAnswer::NotPassed { message }) => write!(f, "ProbeFailed: {message}"),
+        Answer::Hooks(HooksAnswer::Called { status, .. }) => write!(f, "HookCalled status {status}"),
     }
 }
 

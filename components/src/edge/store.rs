@@ -1,6 +1,7 @@
 //! The durable store: records that cannot be observed again after a crash.
 
 use crate::ids::{ContainerId, PodUid};
+use crate::status::PodStatus;
 use crate::time::Wall;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,13 @@ pub enum Record {
         ready_since: Wall,
         /// Its status.
         ready: bool,
+    },
+    /// What is shown of a pod that reached a terminal phase: its containers may be removed, this stays.
+    PodEnded {
+        /// The pod.
+        uid: PodUid,
+        /// Its status.
+        status: Box<PodStatus>,
     },
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use components::edge::cri::{
-    ContainerState, ContainerStatus, FoundImage, PodInspection, RuntimeInfo, SandboxState, SandboxStatus,
+    ContainerState, ContainerStatus, CriAnswer, FoundImage, PodInspection, RuntimeInfo, SandboxState, SandboxStatus,
 };
 use components::ids::{ContainerId, SandboxId};
 use components::time::Wall;
@@ -77,6 +77,14 @@ pub(super) fn sandbox_status(id: SandboxId, status: pb::PodSandboxStatus) -> Ins
             ips,
         },
     }
+}
+
+/// A command's end. Its output is cut before it is decoded, so that a huge one costs nothing more.
+pub(super) fn executed(answer: pb::ExecSyncResponse, limit: u32) -> CriAnswer {
+    let mut output = answer.stdout.to_vec();
+    output.extend_from_slice(&answer.stderr);
+    output.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    CriAnswer::Executed { exit_code: answer.exit_code, output: String::from_utf8_lossy(&output).into_owned() }
 }
 
 pub(super) fn container_status(id: ContainerId, sandbox: SandboxId, status: pb::ContainerStatus) -> ContainerStatus {

@@ -9,6 +9,7 @@ use proto::runtime::v1 as pb;
 use super::client::Client;
 use super::failure::CallError;
 use super::from_proto::{self, InspectedSandbox};
+use super::message;
 
 /// Calls of one inspection that run at a time; pods have few containers, and the runtime serves other pods as well.
 const PARALLEL: usize = 8;
@@ -82,6 +83,7 @@ async fn read_container(
         return Ok(None);
     };
     let status = answer.status.ok_or_else(|| CallError::garbage(PATH, "no status"))?;
+    let status = message::complete(&id, status).await;
     Ok(Some(from_proto::container_status(id, sandbox, status)))
 }
 

@@ -86,8 +86,16 @@ fn container_config(config: ContainerConfig) -> pb::ContainerConfig {
             resources: Some(resources(config.resources)),
             security_context: Some(container_security(config.security)),
         }),
+        stop_signal: config.stop_signal.map_or(0, |name| signal(&name)),
         ..Default::default()
     }
+}
+
+/// The CRI's number of a signal; 0, the image's own, for a name that it does not have.
+fn signal(name: &str) -> i32 {
+    // The CRI spells `SIGRTMIN+3` as `SIGRTMINPLUS3`.
+    let name = format!("SIGNAL_{}", name.replace('+', "PLUS").replace('-', "MINUS"));
+    pb::Signal::from_str_name(&name).map_or(0, Into::into)
 }
 
 fn port_mapping(port: PortMapping) -> pb::PortMapping {

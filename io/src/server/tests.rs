@@ -185,7 +185,7 @@ async fn the_tls_port_answers_each_path_as_a_kubelet_does() {
     rig.check("GET", "/run/ns/p/c", 405, "allow: POST").await;
     rig.check("PUT", "/runningpods/", 405, "allow: GET").await;
     rig.check("GET", "/runningpods/", 500, "No such file").await;
-    rig.check("GET", "/metrics/probes", 200, "prober_test 3").await;
+    rig.check("GET", "/metrics/probes", 200, "process_start_time_seconds").await;
     rig.check("GET", "/", 404, "404 page not found").await;
     rig.check("GET", "/podsx", 404, "404 page not found").await;
     rig.running.stop(Duration::from_secs(5)).await;

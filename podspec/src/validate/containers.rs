@@ -4,6 +4,7 @@ use super::amounts::{self, Of};
 use super::handlers;
 use super::names;
 use super::pod::one_of;
+use super::restarts;
 use super::security;
 use super::volumes::check_mounts;
 use crate::issues::Issues;
@@ -52,6 +53,7 @@ pub(super) fn check(spec: &PodSpec, volumes: &BTreeSet<&str>, issues: &mut Issue
         }
         let lasting = !init || is_sidecar(container);
         handlers::check(path, lasting, container, spec, issues);
+        restarts::check(path, container, issues);
     });
 }
 

@@ -9,18 +9,32 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// What role a container has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Init,
+    Sidecar,
+    Main,
+}
+
 /// A pod as its manifest describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pod {
     json: Arc<str>,
     /// Main containers with their images.
     main: BTreeMap<String, String>,
+    /// All containers in the order of their start.
+    order: Vec<(String, Role)>,
+    /// It has an `activeDeadlineSeconds`.
+    limited: bool,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pods: BTreeMap<PodUid, Pod>,
+    /// What was wanted once: such pods still end in order.
+    gone: BTreeMap<PodUid, Pod>,
     changes: BTreeMap<PodUid, u64>,
     /// Uids of each source as the running agent was last told; a source without an entry was not read yet.
     told: BTreeMap<Source, BTreeSet<PodUid>>,
@@ -32,7 +46,14 @@ pub(super) struct Wanted {
 impl Wanted {
     pub(super) fn new(config: &NodeConfig) -> Self {
         let sources = usize::from(config.file_source) + usize::from(config.url_source.is_some());
-        Self { pods: BTreeMap::new(), changes: BTreeMap::new(), told: BTreeMap::new(), named: BTreeSet::new(), sources }
+        Self {
+            pods: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            changes: BTreeMap::new(),
+            told: BTreeMap::new(),
+            named: BTreeSet::new(),
+            sources,
+        }
     }
 
     pub(super) fn uids(&self) -> BTreeSet<PodUid> {
@@ -49,6 +70,16 @@ impl Wanted {
         self.pods.get(uid).and_then(|p| p.main.get(container)).is_some_and(|wanted| wanted == image)
     }
 
+    /// True when the pod's time is limited: it may end at any moment.
+    pub(super) fn limited(&self, uid: &PodUid) -> bool {
+        self.pods.get(uid).is_some_and(|pod| pod.limited)
+    }
+
+    /// The pod's containers in the order of their start; `None` when no manifest wants it any more and none did before.
+    pub(super) fn order(&self, uid: &PodUid) -> Option<&[(String, Role)]> {
+        self.pods.get(uid).or_else(|| self.gone.get(uid)).map(|pod| pod.order.as_slice())
+    }
+
     /// Takes the manifests in; returns the pods whose manifest changed, appeared or went.
     pub(super) fn update(&mut self, files: &Content, url: &Content) -> BTreeSet<PodUid> {
         let mut pods = BTreeMap::new();
@@ -62,7 +93,7 @@ impl Wanted {
         for uid in &changed {
             *self.changes.entry(uid.clone()).or_default() += 1;
         }
-        self.pods = pods;
+        self.gone.extend(std::mem::replace(&mut self.pods, pods));
         changed
     }
 
@@ -106,5 +137,11 @@ fn parse(json: &Arc<str>) -> Option<(PodUid, Pod)> {
     let containers = value.pointer("/spec/containers")?.as_array()?;
     let text = |c: &Value, key: &str| Some(c.get(key)?.as_str()?.to_owned());
     let main = containers.iter().filter_map(|c| Some((text(c, "name")?, text(c, "image")?))).collect();
-    Some((uid, Pod { json: Arc::clone(json), main }))
+    let limited = value.pointer("/spec/activeDeadlineSeconds").is_some();
+    let init = value.pointer("/spec/initContainers").and_then(Value::as_array).into_iter().flatten();
+    let role =
+        |c: &Value| if text(c, "restartPolicy").as_deref() == Some("Always") { Role::Sidecar } else { Role::Init };
+    let first = init.filter_map(|c| Some((text(c, "name")?, role(c))));
+    let order = first.chain(containers.iter().filter_map(|c| Some((text(c, "name")?, Role::Main)))).collect();
+    Some((uid, Pod { json: Arc::clone(json), main, order, limited }))
 }

@@ -11,12 +11,13 @@ use components::edge::{Effect, Ingress, Lane, Work};
 use components::ids::{ContainerId, PodUid, SandboxId, Ticket};
 use components::snapshot::Snapshot;
 use components::time::Mono;
-use components::world::{Desired, Lifecycle, PodIndex};
+use components::world::{Desired, Flow, Lifecycle, PodIndex};
 use engine::{InvariantCount, Outbox};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Shortest grace period that a stop carries, unless the pod's own is shorter (contract 7).
-const LEAST_GRACE: u32 = 2;
+/// Shortest grace period that a stop carries (contract 3.10).
+const LEAST_GRACE: Duration = Duration::from_secs(2);
 
 impl Checks {
     /// A batch is about to be handed to the engine.
@@ -34,6 +35,7 @@ impl Checks {
                 Record::PodFinished { uid, succeeded } => {
                     self.finished.insert(uid.clone(), *succeeded);
                 }
+                Record::PodEnded { .. } => {}
                 Record::PodForgotten { uid } => {
                     self.terminal.forget(uid);
                     self.admitted.remove(uid);
@@ -78,7 +80,7 @@ impl Checks {
         match &work.effect {
             Effect::Cri(effect) => self.on_call(effect, uid, world, runtime, now),
             Effect::Host(HostEffect::CleanPod(_)) => self.check_sources_read(uid, "its remains are removed", now),
-            Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) => {}
+            Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) | Effect::Hooks(_) => {}
         }
     }
 
@@ -91,6 +93,9 @@ impl Checks {
             }
             CriEffect::StopContainer { id, grace_seconds } => {
                 self.check_sources_read(uid, "a container is stopped", now);
+                if let Some(world) = world.filter(|_| !self.graces.contains_key(id)) {
+                    self.check_stop_order(id, uid, *grace_seconds, world, runtime, now);
+                }
                 self.check_untouched(id, now);
                 self.check_grace(id, uid, *grace_seconds, world, runtime, now);
             }
@@ -136,13 +141,13 @@ impl Checks {
         {
             self.violate(format!("grace period of {id} grew from {before} s to {grace} s"), now);
         }
-        let Some((wanted, since)) = world.and_then(|w| grace_of(w, uid, now)) else { return };
-        let passed = u32::try_from(now.since(since).as_secs()).unwrap_or(u32::MAX);
-        let least = wanted.saturating_sub(passed).saturating_sub(1).max(LEAST_GRACE.min(wanted.max(1)));
-        if runtime.is_running(id) && (grace > wanted.max(LEAST_GRACE) || grace < least) {
-            let text =
-                format!("{id} of {uid} is stopped with {grace} s of grace instead of {wanted} s less {passed} s");
-            self.violate(text, now);
+        let Some(deadline) = world.and_then(|w| deadline_of(w, uid, id, now)) else { return };
+        let expected = deadline.max(now.after(LEAST_GRACE));
+        let asked = now.after(Duration::from_secs(u64::from(grace)));
+        let slack = Duration::from_secs(1);
+        if runtime.is_running(id) && (asked.after(slack) < expected || expected.after(slack) < asked) {
+            let left = expected.since(now);
+            self.violate(format!("{id} of {uid} is stopped with {grace} s of grace although {left:?} are left"), now);
         }
     }
 
@@ -155,6 +160,7 @@ impl Checks {
                 }
                 if let Some(container) = runtime.containers().get(id) {
                     self.check_start(container, runtime, now);
+                    self.check_start_order(container, runtime, now);
                 }
             }
             CriEffect::StopSandbox { id } | CriEffect::RemoveSandbox { id } if lane.is_some() => {
@@ -271,22 +277,25 @@ fn owner(effect: &Effect, runtime: &Runtime) -> Option<PodUid> {
             CriEffect::CreateContainer { sandbox, .. } => of_sandbox(sandbox),
             CriEffect::StartContainer { id }
             | CriEffect::StopContainer { id, .. }
-            | CriEffect::RemoveContainer { id }
-            | CriEffect::ExecSync { id, .. } => of_container(id),
+            | CriEffect::ExecSync { id, .. }
+            | CriEffect::RemoveContainer { id } => of_container(id),
             CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::FindImage { .. } | CriEffect::WatchEvents => {
                 None
             }
         },
-        Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) => None,
+        Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) | Effect::Hooks(_) => None,
     }
 }
 
-/// The grace period that a stop of this pod should carry, and since when it runs.
-fn grace_of(world: &World, uid: &PodUid, now: Mono) -> Option<(u32, Mono)> {
+/// When the grace period of a container ends: its pod's, or its own where it is ended alone.
+fn deadline_of(world: &World, uid: &PodUid, id: &ContainerId, now: Mono) -> Option<Mono> {
     let entity = *world.get_resource::<PodIndex>()?.by_uid.get(uid)?;
-    if let Some(ending) = world.get::<Lifecycle>(entity).and_then(|l| l.ending.as_ref()) {
-        return Some((ending.grace_seconds, ending.began));
+    let end = |began: Mono, seconds: u32| began.after(Duration::from_secs(u64::from(seconds)));
+    let whole = world.get::<Lifecycle>(entity).and_then(|l| l.ending.as_ref()).map(|e| end(e.began, e.grace_seconds));
+    let own = world.get::<Flow>(entity)?.kills.get(id).map(|kill| end(kill.began, kill.grace_seconds));
+    if let Some(deadline) = whole.into_iter().chain(own).min() {
+        return Some(deadline);
     }
     let spec = Arc::clone(world.get::<Desired>(entity)?.spec.as_ref()?);
-    Some((spec.grace_seconds, now))
+    Some(end(now, spec.grace_seconds))
 }

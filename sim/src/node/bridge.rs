@@ -52,6 +52,11 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
             let grace = Duration::from_secs(u64::from(*grace_seconds));
             return nothing_or_gone(runtime.stop_container(now, id, grace));
         }
+        CriEffect::ExecSync { id, command, .. } => {
+            runtime.advance(now);
+            let exit_code = runtime.exec(id, &plain(command)).map_err(failure)?.exit_code;
+            CriAnswer::Executed { exit_code, output: String::new() }
+        }
         CriEffect::WatchEvents => return Ok(Answer::Nothing),
         // Run by the node, which knows what commands meet.
         CriEffect::ExecSync { .. } => CriAnswer::Executed { exit_code: 0, output: String::new() },
@@ -153,7 +158,11 @@ fn container_status(runtime: &Runtime, container: &Container) -> ContainerStatus
         finished_at: container.finished,
         exit_code: container.exit_code,
         reason: if container.state == ContainerState::Exited { container.reason.clone() } else { String::new() },
-        message: String::new(),
+        message: if container.state == ContainerState::Exited {
+            container.behaviour.message.clone()
+        } else {
+            String::new()
+        },
         image: container.request.user_image.clone(),
         image_ref: container.request.image_ref.clone(),
         user: None,
@@ -173,8 +182,13 @@ fn sandbox_request(config: &SandboxConfig) -> SandboxRequest {
     }
 }
 
+/// Words without their wrapping.
+#[must_use]
+pub fn plain(words: &[components::ids::Sensitive]) -> Vec<String> {
+    words.iter().map(|w| w.0.clone()).collect()
+}
+
 fn container_request(config: &ContainerConfig) -> ContainerRequest {
-    let plain = |words: &[components::ids::Sensitive]| words.iter().map(|w| w.0.clone()).collect();
     ContainerRequest {
         name: config.name.clone(),
         attempt: config.attempt,

@@ -2,6 +2,7 @@
 
 use crate::rng::Rng;
 use components::edge::cri::CriEffect;
+use components::edge::hooks::HooksEffect;
 use components::edge::host::HostEffect;
 use components::edge::probes::ProbesEffect;
 use components::edge::sources::SourcesEffect;
@@ -259,6 +260,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             CriEffect::StartContainer { .. } => "StartContainer",
             CriEffect::StopContainer { .. } => "StopContainer",
             CriEffect::RemoveContainer { .. } => "RemoveContainer",
+            CriEffect::ExecSync { .. } => "ExecSync",
             CriEffect::WatchEvents => "WatchEvents",
             CriEffect::ExecSync { .. } => "ExecSync",
         },
@@ -267,6 +269,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::PrepareContainer(_) => "PrepareContainer",
             HostEffect::CleanPod(_) => "CleanPod",
         },
+        Effect::Hooks(HooksEffect::CallHttp(_)) => "CallHttp",
         Effect::Sources(read) => match read {
             SourcesEffect::ReadManifests => "ReadManifests",
             SourcesEffect::FetchManifestUrl => "FetchManifestUrl",

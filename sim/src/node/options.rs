@@ -74,6 +74,7 @@ fn config() -> NodeConfig {
         max_pods: 110,
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
+        stop_signals: false,
     }
 }
 

@@ -3,7 +3,8 @@
 use super::faults::{self, End, Fate};
 use super::probes::Meets;
 use super::{Event, Node, bridge};
-use components::edge::cri::{CriEffect, CriIngress};
+use components::edge::cri::{CriAnswer, CriEffect, CriIngress};
+use components::edge::hooks::{HooksAnswer, HooksEffect};
 use components::edge::sources::{Source, SourcesEffect};
 use components::edge::{Answer, Completion, Effect, Failure, FailureClass, Ingress, Lane, Outcome, Work};
 use components::ids::{ContainerId, Ticket};
@@ -19,14 +20,23 @@ pub(super) struct Flying {
     result: Option<Result<Answer, Failure>>,
     /// Version of the source that was read.
     version: u64,
-    /// Its answer is due and waits for the container to end.
+    /// Its answer is due and waits for the container or the command to end.
     waits: bool,
+    /// When the command that it runs ends by itself; `None` for never.
+    command_ends: Option<Mono>,
 }
 
 impl Flying {
     fn stops(&self) -> Option<&ContainerId> {
         match &self.work.effect {
             Effect::Cri(CriEffect::StopContainer { id, .. }) => Some(id),
+            _ => None,
+        }
+    }
+
+    fn execs(&self) -> Option<&ContainerId> {
+        match &self.work.effect {
+            Effect::Cri(CriEffect::ExecSync { id, .. }) => Some(id),
             _ => None,
         }
     }
@@ -87,11 +97,15 @@ impl Node {
             }
         }
         self.at(deadline, Event::Deadline(ticket));
-        self.flying.insert(ticket, Flying { work, fate, result: None, version: 0, waits: false });
+        self.flying.insert(ticket, Flying { work, fate, result: None, version: 0, waits: false, command_ends: None });
     }
 
     pub(super) fn apply(&mut self, ticket: Ticket) {
         let Some(mut flying) = self.flying.remove(&ticket) else { return };
+        if let Effect::Cri(CriEffect::ExecSync { id, command, .. }) = &flying.work.effect {
+            let runs = self.runtime.exec(id, &bridge::plain(command)).ok().and_then(|does| does.runs_for);
+            flying.command_ends = runs.map(|runs| self.now.after(runs));
+        }
         flying.result = Some(self.execute(&flying.work));
         if let Effect::Sources(read) = &flying.work.effect {
             flying.version = self.version(read);
@@ -129,6 +143,10 @@ impl Node {
             }
             Effect::Sources(SourcesEffect::ReadManifests) => Ok(Answer::Sources(self.files.read(Source::File))),
             Effect::Sources(SourcesEffect::FetchManifestUrl) => Ok(Answer::Sources(self.url.read(Source::Http))),
+            // Every port of a pod answers.
+            Effect::Hooks(HooksEffect::CallHttp(_)) => {
+                Ok(Answer::Hooks(HooksAnswer::Called { status: 200, fell_back: false }))
+            }
         }
     }
 
@@ -153,6 +171,10 @@ impl Node {
             flying.waits = true;
             return;
         }
+        if flying.fate.end == End::Answered && self.command_runs(ticket) {
+            return;
+        }
+        let Some(flying) = self.flying.get_mut(&ticket) else { return };
         let outcome = match &flying.fate.end {
             End::Refused(class, message) | End::DoneButFailed(class, message) => {
                 Outcome::Failed(Failure { class: *class, message: message.clone() })
@@ -166,10 +188,29 @@ impl Node {
         self.finish(ticket, outcome);
     }
 
-    /// Answers the stops whose container has ended.
+    /// True while a command still runs; one whose container ends is killed with it.
+    fn command_runs(&mut self, ticket: Ticket) -> bool {
+        let Some(flying) = self.flying.get_mut(&ticket) else { return false };
+        let Some(id) = flying.execs().cloned().filter(|_| matches!(flying.result, Some(Ok(_)))) else { return false };
+        if !self.runtime.is_running(&id) {
+            let killed = CriAnswer::Executed { exit_code: 137, output: String::new() };
+            flying.result = Some(Ok(Answer::Cri(killed)));
+            return false;
+        }
+        let ends = flying.command_ends;
+        let runs = ends.is_none_or(|at| at > self.now);
+        let first = runs && !std::mem::replace(&mut flying.waits, true);
+        if let Some(at) = ends.filter(|_| first) {
+            self.at(at, Event::Answer(ticket));
+        }
+        runs
+    }
+
+    /// Answers the stops and commands whose container has ended.
     pub(super) fn end_stops(&mut self) {
         let waiting = self.flying.iter().filter(|(_, f)| f.waits);
-        let over = waiting.filter(|(_, f)| f.stops().is_some_and(|id| !self.runtime.is_running(id)));
+        let on = |f: &Flying| f.stops().or_else(|| f.execs()).cloned();
+        let over = waiting.filter(|(_, f)| on(f).is_some_and(|id| !self.runtime.is_running(&id)));
         let over: Vec<Ticket> = over.map(|(ticket, _)| *ticket).collect();
         for ticket in over {
             self.at(self.now, Event::Answer(ticket));
@@ -266,7 +307,7 @@ impl Node {
     fn target(&self, work: &Work) -> String {
         match &work.effect {
             Effect::Cri(effect) => self.target_of_call(effect),
-            Effect::Host(_) => self.lane_name(&work.lane),
+            Effect::Host(_) | Effect::Hooks(_) => self.lane_name(&work.lane),
             Effect::Sources(_) => String::new(),
             Effect::Probes(effect) => self.probe_target(effect),
         }
@@ -288,6 +329,7 @@ impl Node {
             }
             CriEffect::CreateContainer { sandbox, config, .. } => format!("{}/{}", of_sandbox(sandbox), config.name),
             CriEffect::StartContainer { id }
+            | CriEffect::ExecSync { id, .. }
             | CriEffect::StopContainer { id, .. }
             | CriEffect::RemoveContainer { id }
             | CriEffect::ExecSync { id, .. } => {

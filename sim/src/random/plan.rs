@@ -2,7 +2,7 @@
 
 use crate::rng::Rng;
 use components::edge::sources::Source;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// What a container's process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,10 +42,12 @@ pub(super) struct Pod {
     label: u64,
     pub(super) image: String,
     init: Vec<Does>,
-    sidecar: bool,
+    sidecars: Vec<Does>,
     pub(super) main: Vec<Does>,
     /// Probes of the first main container, in the API's words.
     probes: serde_json::Map<String, serde_json::Value>,
+    /// Hooks of main containers and sidecars.
+    hooks: Vec<(&'static str, Value)>,
 }
 
 impl Pod {
@@ -65,31 +67,57 @@ impl Pod {
         } else {
             serde_json::Map::new()
         };
-        Self {
-            uid,
-            policy,
-            grace: 1 + rng.below(6),
-            label: 0,
-            image: "busybox:1".into(),
-            init: if rng.chance(300) { init } else { Vec::new() },
-            sidecar: rng.chance(150),
-            main,
-            probes,
+        let grace = 1 + rng.below(6);
+        let init = if rng.chance(300) { init } else { Vec::new() };
+        let sidecar = rng.chance(150);
+        // A stream of its own: what else happens in a history stays as it was.
+        let mut more = rng.fork();
+        let lasting = [Does::Serves, Does::Serves, Does::Deaf, Does::Succeeds(20), Does::Fails(8)];
+        let sidecars = more.below(4).saturating_sub(1);
+        let sidecars = (0..sidecars).filter_map(|_| more.pick(&lasting).copied()).collect();
+        let mut hooks = Vec::new();
+        if more.chance(250) {
+            let all = [
+                json!({"exec": {"command": ["sleep", "1"]}}),
+                json!({"exec": {"command": ["sleep", "infinity"]}}),
+                json!({"exec": {"command": ["false"]}}),
+                json!({"httpGet": {"port": 80}}),
+                json!({"sleep": {"seconds": 1}}),
+                json!({"tcpSocket": {"port": 80}}),
+            ];
+            hooks.extend(more.pick(&all).cloned().map(|hook| ("preStop", hook)));
         }
+        if more.chance(200) {
+            let all = [
+                json!({"exec": {"command": ["sleep", "2"]}}),
+                json!({"httpGet": {"port": 80}}),
+                json!({"sleep": {"seconds": 1}}),
+            ];
+            hooks.extend(more.pick(&all).cloned().map(|hook| ("postStart", hook)));
+        }
+        let sidecars = if sidecar { vec![Does::Serves] } else { sidecars };
+        Self { uid, policy, grace, label: 0, image: "busybox:1".into(), init, sidecars, main, probes, hooks }
     }
 
     pub(super) fn json(&self, name: &str) -> String {
         let container = |name: String, does: Does| json!({"name": name, "image": self.image, "imagePullPolicy": "IfNotPresent", "command": does.command()});
         let mut init: Vec<_> = Vec::new();
-        if self.sidecar {
-            let mut sidecar = container("s".into(), Does::Serves);
+        let lifecycle: serde_json::Map<_, _> =
+            self.hooks.iter().map(|(kind, hook)| ((*kind).to_owned(), hook.clone())).collect();
+        for (n, does) in self.sidecars.iter().enumerate() {
+            let mut sidecar = container(format!("s{n}"), *does);
             sidecar["restartPolicy"] = json!("Always");
+            sidecar["lifecycle"] = json!(lifecycle);
             init.push(sidecar);
         }
         init.extend(self.init.iter().enumerate().map(|(n, does)| container(format!("i{n}"), *does)));
-        let mut main: Vec<_> =
-            self.main.iter().enumerate().map(|(n, does)| container(format!("c{n}"), *does)).collect();
-        if let Some(first) = main.first_mut().and_then(serde_json::Value::as_object_mut) {
+        let with_hooks = |mut container: Value| {
+            container["lifecycle"] = json!(lifecycle);
+            container
+        };
+        let main = self.main.iter().enumerate();
+        let mut main: Vec<_> = main.map(|(n, does)| with_hooks(container(format!("c{n}"), *does))).collect();
+        if let Some(first) = main.first_mut().and_then(Value::as_object_mut) {
             first.extend(self.probes.clone());
         }
         json!({

@@ -1,7 +1,7 @@
 //! What a container's process does, read from its command: how long it runs, how it ends, what it makes of SIGTERM.
 //!
 //! Understood: `sleep N`, `true`, `false`, and `sh -c` with statements of `sleep N`, `exit N`, `true`, `false`,
-//! `echo …` and `trap '…' TERM`. Everything else runs for ever and ends at SIGTERM.
+//! `echo …` (also to the termination file) and `trap '…' TERM`. Everything else runs for ever and ends at SIGTERM.
 
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ pub struct Behaviour {
     pub runs_for: Option<Duration>,
     /// Exit code when it ends by itself.
     pub exit_code: i32,
+    /// What it leaves in its termination file.
+    pub message: String,
     /// What it makes of SIGTERM.
     term: Term,
 }
@@ -23,8 +25,8 @@ enum Term {
     Dies,
     /// Does not hear it.
     Ignored,
-    /// Ends with this code.
-    Exits(i32),
+    /// Ends with this code after a while.
+    Exits(i32, Duration),
 }
 
 impl Behaviour {
@@ -47,13 +49,13 @@ impl Behaviour {
         }
     }
 
-    /// Exit code at SIGTERM; `None` when it goes on running.
+    /// Exit code at SIGTERM and the time it takes; `None` when it goes on running.
     #[must_use]
-    pub fn on_term(&self, default: i32) -> Option<i32> {
+    pub fn on_term(&self, default: i32) -> Option<(i32, Duration)> {
         match self.term {
-            Term::Dies => Some(default),
+            Term::Dies => Some((default, Duration::ZERO)),
             Term::Ignored => None,
-            Term::Exits(code) => Some(code),
+            Term::Exits(code, after) => Some((code, after)),
         }
     }
 
@@ -63,6 +65,9 @@ impl Behaviour {
         for part in split_statements(script) {
             let words = split_words(&part);
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            if let ["echo", text @ .., ">", "/dev/termination-log"] = words.as_slice() {
+                behaviour.message = text.join(" ") + "\n";
+            }
             match statement(&words, &mut run, &mut behaviour.term) {
                 // Not understood: taken for something that never ends.
                 None => return behaviour,
@@ -117,11 +122,16 @@ fn statement(words: &[&str], run: &mut Duration, term: &mut Term) -> Option<End>
 }
 
 fn trapped(action: &str) -> Term {
-    match action.split_whitespace().collect::<Vec<_>>().as_slice() {
-        ["exit", code] => code.parse().map_or(Term::Ignored, Term::Exits),
-        ["exit"] => Term::Exits(0),
-        _ => Term::Ignored,
+    let mut after = Duration::ZERO;
+    for part in split_statements(action) {
+        match part.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["sleep", time] => after += parse_sleep(time).unwrap_or_default(),
+            ["exit", code] => return code.parse().map_or(Term::Ignored, |code| Term::Exits(code, after)),
+            ["exit"] => return Term::Exits(0, after),
+            _ => {}
+        }
     }
+    Term::Ignored
 }
 
 fn is_shell(word: &str) -> bool {
@@ -193,7 +203,11 @@ mod tests {
         let words: Vec<String> = command.iter().map(|w| (*w).to_owned()).collect();
         let behaviour = Behaviour::of(&words, &[]);
         assert_eq!(
-            (behaviour.runs_for.map(|d| d.as_secs()), behaviour.exit_code, behaviour.on_term(143)),
+            (
+                behaviour.runs_for.map(|d| d.as_secs()),
+                behaviour.exit_code,
+                behaviour.on_term(143).map(|(code, _)| code)
+            ),
             expect,
             "{command:?}"
         );
@@ -219,5 +233,7 @@ mod tests {
         check(&["sh", "-c", "trap '' TERM; sleep 9"], (Some(9), 0, None));
         check(&["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"], (None, 0, Some(0)));
         check(&["sh", "-c", "trap 'exit 0' INT; sleep 9"], (Some(9), 0, Some(143)));
+        let slow = Behaviour::of(&["sh".into(), "-c".into(), "trap 'sleep 3; exit 4' TERM; serve".into()], &[]);
+        assert_eq!(slow.on_term(143), Some((4, Duration::from_secs(3))));
     }
 }

@@ -43,6 +43,16 @@ pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
                 .collect();
             if codes.contains(code) { Ok(()) } else { Err(format!("exit codes are {codes:?}")) }
         }
+        Now::Message(pod, container, wanted) => {
+            let report = report(node, pod, container)?;
+            let states = [Some(&report.state), report.last.as_ref()].into_iter().flatten();
+            let said = states.filter_map(|state| match state {
+                ReportedState::Terminated { message, .. } => Some(message.as_str()),
+                _ => None,
+            });
+            let said: Vec<&str> = said.collect();
+            if said.iter().any(|m| m.contains(wanted)) { Ok(()) } else { Err(format!("messages are {said:?}")) }
+        }
         Now::Ready(pod, wanted) => {
             let conditions = &view(node, pod)?.status.conditions;
             let ready = conditions.iter().any(|c| c.kind == ConditionKind::Ready && c.status);
@@ -117,7 +127,7 @@ fn view<'a>(node: &'a Node, pod: &str) -> Result<&'a Arc<PodView>, String> {
 
 fn report<'a>(node: &'a Node, pod: &str, container: &str) -> Result<&'a ContainerReport, String> {
     let status = &view(node, pod)?.status;
-    let mut all = status.init_containers.iter().chain(&status.containers);
+    let mut all = status.init_containers.iter().chain(&status.containers).chain(&status.ephemeral_containers);
     all.find(|c| &*c.name == container).ok_or_else(|| format!("the status of {pod} has no container {container}"))
 }
 

@@ -99,6 +99,7 @@ fn action(words: &[&str]) -> Result<What, String> {
             What::Kill(pod.into(), container, number(code)?)
         }
         ["lose", pod] => What::Lose((*pod).into()),
+        ["prune", pod] => What::Prune((*pod).into()),
         ["restart-runtime", pause] => What::RestartRuntime(duration(pause)?),
         ["close-events"] => What::CloseEvents,
         ["crash"] => What::Crash(Duration::from_millis(100)),
@@ -185,6 +186,10 @@ fn state(words: &[&str]) -> Result<Now, String> {
         ["exit", target, code] => {
             let (pod, name) = container(target)?;
             Now::Exit(pod, name, number(code)?)
+        }
+        ["message", target, text @ ..] => {
+            let (pod, name) = container(target)?;
+            Now::Message(pod, name, text.join(" "))
         }
         ["ready", pod] => Now::Ready((*pod).into(), true),
         ["notready", pod] => Now::Ready((*pod).into(), false),

@@ -80,6 +80,11 @@ fn act(node: &mut Node, scenario: &Scenario, action: &What) -> Result<(), String
                 return Err(format!("nothing runs in {pod}"));
             }
         }
+        What::Prune(pod) => {
+            if !node.prune(&format!("default/{pod}")) {
+                return Err(format!("the runtime has nothing of {pod}"));
+            }
+        }
         What::Lose(pod) => {
             if !node.lose_sandbox(&format!("default/{pod}")) {
                 return Err(format!("no sandbox of {pod} is ready"));

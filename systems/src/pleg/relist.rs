@@ -117,7 +117,7 @@ fn admitted(world: &World) -> BTreeMap<PodUid, String> {
             Record::PodForgotten { uid } => {
                 out.remove(uid);
             }
-            Record::PodFinished { .. } | Record::PodProbed { .. } => {}
+            Record::PodFinished { .. } | Record::PodProbed { .. } | Record::PodEnded { .. } => {}
         }
     }
     out

@@ -1,7 +1,9 @@
 //! Emits what each touched pod needs next, by its stage.
 
 mod end;
+mod hooks;
 mod start;
+mod stop;
 mod sync;
 
 use super::PullBudget;

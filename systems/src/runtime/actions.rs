@@ -3,6 +3,7 @@
 //! Matches upstream's computation of pod actions (`kuberuntime`): sandbox first, then init containers in order,
 //! sidecars, main containers; a changed image or name replaces a container; a lost sandbox starts everything anew.
 
+use crate::restart;
 use components::edge::cri::{ContainerState, ContainerStatus, PodInspection, SandboxState, SandboxStatus};
 use components::ids::{ContainerId, SandboxId};
 use components::probes::{ContainerHealth, ProbeKind};
@@ -28,6 +29,10 @@ pub(super) struct PodActions {
     pub(super) start: Vec<usize>,
     /// The sandbox to start them in.
     pub(super) sandbox: Option<SandboxId>,
+    /// Stops keep the order of a pod that ends: everything is stopped.
+    pub(super) stop_in_order: bool,
+    /// An ended container restarts all: everything is stopped without a grace period and removed.
+    pub(super) restart_all: bool,
 }
 
 /// The newest status of a container name, whatever its sandbox.
@@ -92,6 +97,7 @@ fn replace_sandbox(spec: &PodSpec, seen: &PodInspection, known: Known<'_>, actio
         let why = "Pod sandbox changed, it will be killed and re-created.".to_owned();
         actions.stop.push((container.id.clone(), why));
     }
+    actions.stop_in_order = true;
     actions.stop_sandboxes =
         seen.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).map(|s| s.id.clone()).collect();
     if anything_to_start(spec, seen, known) {
@@ -116,14 +122,7 @@ pub(super) fn restarts(spec: &PodSpec, container: &ContainerSpec, status: &Conta
     if matches!(status.state, ContainerState::Created | ContainerState::Unknown) {
         return true;
     }
-    if container.kind == ContainerKind::Sidecar {
-        return true;
-    }
-    match spec.restart_policy {
-        RestartPolicy::Always => container.kind != ContainerKind::Init || status.exit_code != 0,
-        RestartPolicy::OnFailure => status.exit_code != 0,
-        RestartPolicy::Never => false,
-    }
+    restart::restarts(spec, container, status.exit_code)
 }
 
 fn within_sandbox(
@@ -133,6 +132,9 @@ fn within_sandbox(
     known: Known<'_>,
     actions: &mut PodActions,
 ) {
+    if restart_all(spec, seen, actions) {
+        return;
+    }
     for stray in seen.containers.iter().filter(|c| may_run(c.state) && c.sandbox != sandbox.id) {
         actions.stop.push((stray.id.clone(), "it belongs to an older sandbox".to_owned()));
     }
@@ -149,6 +151,33 @@ fn within_sandbox(
             }
         }
     }
+    for (index, container) in spec.containers.iter().enumerate() {
+        // Whatever the others do, and once in the pod's life.
+        if container.kind == ContainerKind::Ephemeral && newest(seen, &container.name).is_none() {
+            actions.start.push(index);
+        }
+    }
+}
+
+/// An end that restarts all of the pod in its sandbox: what runs is stopped, then everything is removed, the instance
+/// that says so last. True while there is one.
+fn restart_all(spec: &PodSpec, seen: &PodInspection, actions: &mut PodActions) -> bool {
+    let cause = restart::restart_cause(spec, seen);
+    let Some(cause) = cause else { return false };
+    actions.restart_all = true;
+    let ephemeral = |name: &str| spec.containers.iter().any(|c| *c.name == *name && c.kind == ContainerKind::Ephemeral);
+    for container in seen.containers.iter().filter(|c| !ephemeral(&c.name) && c.id != cause.id) {
+        if may_run(container.state) {
+            let why = "it restarts with all containers of its pod".to_owned();
+            actions.stop.push((container.id.clone(), why));
+        } else {
+            actions.remove.push(container.id.clone());
+        }
+    }
+    if actions.stop.is_empty() && actions.remove.is_empty() {
+        actions.remove.push(cause.id.clone());
+    }
+    true
 }
 
 /// Ended instances beyond the newest ended one of each name (container GC keeps one per container).
@@ -180,11 +209,16 @@ fn init_in_order(
                 Some(s) if s.state == ContainerState::Running => {
                     keep_or_replace(spec, (index, known), s, actions);
                     if !initialized && !known.health(index).started {
-                        // Its startup probe lets the next one begin.
+                        // Its startup probe and its postStart hook let the next one begin.
                         return false;
                     }
                 }
-                Some(s) if s.state == ContainerState::Unknown => actions.stop.push(unknown(s)),
+                Some(s) if s.state == ContainerState::Unknown => {
+                    actions.stop.push(unknown(s));
+                    if !initialized {
+                        return false;
+                    }
+                }
                 _ => {
                     actions.start.push(index);
                     if !initialized {
@@ -250,7 +284,8 @@ fn keep_or_replace(
     }
     let Some(probe) = known.health(index).condemned else { return };
     let mut why = format!("Container {} failed {} probe", container.name, probe.as_str().to_lowercase());
-    if container.kind == ContainerKind::Sidecar || spec.restart_policy != RestartPolicy::Never {
+    let policy = container.lifecycle.restart_policy.unwrap_or(spec.restart_policy);
+    if container.kind == ContainerKind::Sidecar || policy != RestartPolicy::Never {
         why.push_str(", will be restarted");
         actions.replaced.push((status.id.clone(), index));
     }

@@ -53,13 +53,56 @@ fn a_sidecar_lets_others_begin_once_it_has_started() {
 fn check(pod: &str, seen: &str, expect: &str) {
     let spec = spec(pod);
     let actions = compute(&spec, &inspection(&spec, seen), Known::default());
+    assert_eq!(text(&spec, &actions), expect);
+}
+
+fn text(spec: &PodSpec, actions: &PodActions) -> String {
     let mut out: Vec<String> = Vec::new();
     out.extend(actions.stop.iter().map(|(id, _)| format!("stop:{id}")));
     out.extend(actions.stop_sandboxes.iter().map(|id| format!("stopsandbox:{id}")));
     out.extend(actions.new_sandbox.map(|n| format!("sandbox#{n}")));
     out.extend(actions.remove.iter().map(|id| format!("remove:{id}")));
     out.extend(actions.start.iter().map(|i| format!("start:{}", spec.containers[*i].name)));
-    assert_eq!(out.join(" "), expect);
+    out.join(" ")
+}
+
+#[test]
+fn what_follows_a_sidecar_waits_until_it_has_started() {
+    let spec = spec("always side:car init:i a");
+    let next = |seen: &str, started: bool| {
+        let health = [ContainerHealth { started, ..ContainerHealth::WELL }];
+        let known = Known { health: &health, ..Known::default() };
+        text(&spec, &compute(&spec, &inspection(&spec, seen), known))
+    };
+    assert_eq!(next("s0+ car0:run", false), "");
+    assert_eq!(next("s0+ car0:run", true), "start:i");
+    // Once the main containers were made, nothing waits any more.
+    assert_eq!(next("s0+ car1:run i0:exit0 a0:exit1", false), "start:a");
+}
+
+#[test]
+fn an_end_can_restart_all_containers() {
+    let mut spec = spec("never init:i side:car a b");
+    spec.containers[2].lifecycle.restart_rules = vec![components::hooks::RestartRule {
+        action: components::hooks::RestartAction::RestartAll,
+        is_in: true,
+        codes: vec![42],
+    }];
+    let next = |seen: &str| text(&spec, &compute(&spec, &inspection(&spec, seen), Known::default()));
+    assert_eq!(next("s0+ i0:exit0 car0:run a0:exit42 b0:run"), "stop:b0 stop:car0 remove:i0");
+    assert_eq!(next("s0+ car0:exit137 a0:exit42 b0:exit0"), "remove:b0 remove:car0");
+    assert_eq!(next("s0+ a0:exit42"), "remove:a0");
+    assert_eq!(next("s0+"), "start:i");
+    assert_eq!(next("s0+ a0:exit1 b0:exit0 i0:exit0 car0:run"), "");
+}
+
+#[test]
+fn ephemeral_containers_start_whatever_the_others_do_and_once() {
+    let mut spec = spec("always init:i a e");
+    spec.containers[2].kind = ContainerKind::Ephemeral;
+    let next = |seen: &str| text(&spec, &compute(&spec, &inspection(&spec, seen), Known::default()));
+    assert_eq!(next("s0+ i0:run"), "start:e");
+    assert_eq!(next("s0+ i0:run e0:exit1"), "");
 }
 
 #[test]

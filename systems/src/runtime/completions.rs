@@ -1,11 +1,13 @@
 //! What came of the works under way: results become components of the pod or container that asked.
 
-use super::backoff;
+use super::{backoff, hooks};
 use crate::planted;
 use bevy_ecs::prelude::*;
 use components::edge::cri::{ContainerState, CriAnswer};
 use components::edge::host::HostAnswer;
 use components::edge::{Answer, FailureClass, Outcome};
+use components::hooks::{HookKind, HookRun, HookState};
+use components::ids::{ContainerId, Ticket};
 use components::planted::{Bug, Planted};
 use components::time::Mono;
 use components::world::{ContainerRun, Desired, Flow, InspectRequests, Observed, PodContainers, Progress, Step};
@@ -39,13 +41,17 @@ pub(super) fn take_completions(
         let index = container_of(&step);
         let run = index.and_then(|i| containers.and_then(|c| c.entities().get(usize::from(i)).copied()));
         let mut run = run.and_then(|entity| runs.get_mut(entity).ok());
-        let name =
-            index.and_then(|i| desired.spec.as_ref()?.containers.get(usize::from(i)).map(|c| c.name.to_string()));
+        let spec = index.and_then(|i| desired.spec.as_ref()?.containers.get(usize::from(i)));
         let version = observed.version;
         let mut taken = Taken { flow: &mut flow, now, version, inspect: None, wake: None };
-        match run.as_deref_mut() {
-            Some(run) => taken.container(run, &step, &arrived.outcome, observed, &name.unwrap_or_default()),
-            None => taken.pod(&step, &arrived.outcome),
+        match (run.as_deref_mut(), &step) {
+            (run, Step::RunHook(_, id, kind)) => taken.hook(run, id, *kind, arrived.ticket, &arrived.outcome),
+            (Some(run), _) => {
+                let name = spec.map_or("", |c| &*c.name);
+                taken.container(run, &step, &arrived.outcome, observed, name);
+                taken.started(&step, &arrived.outcome, spec.is_some_and(|c| c.lifecycle.post_start.is_some()));
+            }
+            (None, _) => taken.pod(&step, &arrived.outcome),
         }
         let (inspect, wake) = (taken.inspect, taken.wake);
         match inspect {
@@ -68,7 +74,8 @@ const fn container_of(step: &Step) -> Option<u16> {
         | Step::PullImage(i)
         | Step::PrepareContainer(i)
         | Step::CreateContainer(i)
-        | Step::StartContainer(i, _) => Some(*i),
+        | Step::StartContainer(i, _)
+        | Step::RunHook(i, ..) => Some(*i),
         _ => None,
     }
 }
@@ -173,6 +180,8 @@ impl Taken<'_> {
                 self.flow.prepared = false;
                 self.recovered();
             }
+            // Another one with less time took its place.
+            (Step::StopContainer(_), _) if self.flow.in_flight.iter().any(|(_, other)| other == step) => {}
             (Step::StopContainer(id), _) => {
                 self.flow.stopping.remove(id);
                 self.failed("FailedKillPod", outcome);
@@ -246,6 +255,7 @@ impl Taken<'_> {
                 run.progress = Progress::Idle;
                 run.image = None;
                 run.waiting = None;
+                self.wrote_log(name, run.attempt);
                 self.note("Started container", name);
                 self.inspect = Some(Look::ContainerStarted(Arc::clone(&id.0)));
             }
@@ -254,6 +264,46 @@ impl Taken<'_> {
                 self.inspect = Some(Look::All);
             }
             _ => {}
+        }
+    }
+
+    /// A started instance has a log of its number: should all be removed from the runtime, the count goes on from it.
+    fn wrote_log(&mut self, name: &str, attempt: u32) {
+        match self.flow.log_attempts.iter_mut().find(|(known, _)| **known == *name) {
+            Some((_, highest)) => *highest = (*highest).max(attempt),
+            None => self.flow.log_attempts.push((name.into(), attempt)),
+        }
+    }
+
+    /// An instance was started: the hook that follows is due.
+    fn started(&mut self, step: &Step, outcome: &Outcome, hooked: bool) {
+        if let (Step::StartContainer(_, id), Outcome::Done(_), true) = (step, outcome, hooked) {
+            let run = HookRun { kind: HookKind::PostStart, state: HookState::Due };
+            self.flow.hooks.insert(id.clone(), run);
+        }
+    }
+
+    /// A hook ended. One whose instance has ended, or that nobody waits for any more, changes nothing.
+    fn hook(
+        &mut self,
+        run: Option<&mut ContainerRun>,
+        id: &ContainerId,
+        kind: HookKind,
+        ticket: Ticket,
+        outcome: &Outcome,
+    ) {
+        let Some(hook) = self.flow.hooks.get_mut(id) else { return };
+        if hook.kind != kind || !matches!(hook.state, HookState::Running { ticket: Some(t), .. } if t == ticket) {
+            return;
+        }
+        let Some(why) = hooks::trouble(outcome) else {
+            hook.state = HookState::Over;
+            return;
+        };
+        hook.state = HookState::Failed;
+        self.flow.last_event = format!("{}: {why}", hooks::event(kind)).into();
+        if let Some(run) = run.filter(|_| kind == HookKind::PostStart) {
+            run.waiting = Some(("PostStartHookError", why));
         }
     }
 

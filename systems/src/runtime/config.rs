@@ -108,6 +108,7 @@ pub(super) fn container(attempt: &Attempt<'_>, site: Site<'_>) -> Result<Contain
         tty: container.tty,
         resources: resources::of_container(spec, container, site.config, site.machine),
         security: security::of_container(attempt, site.config)?,
+        stop_signal: container.lifecycle.stop_signal.clone().filter(|_| site.config.stop_signals),
         ..ContainerConfig::default()
     })
 }

@@ -44,8 +44,8 @@ impl Emitter<'_> {
     }
 }
 
-/// Strand 0 is the pod's; a container's start has its own; stops and removals have one each, so that they run in
-/// parallel and overtake a start that hangs.
+/// Strand 0 is the pod's; a container's start has its own; stops, removals and hooks have one each, so that they run
+/// in parallel and overtake a start that hangs.
 fn strand(step: &Step) -> u16 {
     match step {
         Step::PreparePod | Step::RunSandbox | Step::StopSandbox(_) | Step::RemoveSandbox(_) | Step::CleanPod(_) => 0,
@@ -55,6 +55,8 @@ fn strand(step: &Step) -> u16 {
         | Step::CreateContainer(i)
         | Step::StartContainer(i, _) => i.saturating_add(1),
         Step::StopContainer(id) | Step::RemoveContainer(id) => 0x8000 | hash(id.as_str()),
+        // A hook may go on while its container is told to stop.
+        Step::RunHook(_, id, _) => 0x4000 | (hash(id.as_str()) & 0x3fff),
     }
 }
 

@@ -1,13 +1,17 @@
 //! A whole pod status from its parts (contract 6.4 to 6.7).
 
 use super::containers::{self, Kept};
-use super::phase;
+use super::{messages, phase};
+use crate::restart;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
 use components::probes::{ContainerHealth, Probes};
 use components::spec::{ContainerKind, PodSpec};
 use components::status::{Condition, ConditionKind, Phase, PodStatus, ReportedState};
 use components::time::Wall;
-use components::world::{ContainerRun, Flow, Lifecycle, Stage};
+use components::world::{ContainerRun, EndCause, Flow, Lifecycle, Stage};
+
+/// Reason and message of a pod that was active for too long (contract 6.5).
+const DEADLINE: (&str, &str) = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
 
 /// What a status is computed from.
 pub(super) struct Input<'a> {
@@ -44,17 +48,28 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
                 old: old_report(input.old, &container.name),
                 ending,
                 health: health(input, index, &container.name),
+                flow: input.flow,
             };
             containers::report(&facts, container, input.runs.get(index).copied())
         })
         .collect();
+    let deadline = input.life.ending.as_ref().is_some_and(|e| e.cause == EndCause::DeadlineExceeded);
     let phase = match input.terminal {
         Some(true) => Phase::Succeeded,
         Some(false) => Phase::Failed,
+        None if deadline => Phase::Failed,
         None => whole_phase(input, &states),
+    };
+    let (reason, message) = match (deadline, phase) {
+        (true, Phase::Failed) => (DEADLINE.0.to_owned(), DEADLINE.1.to_owned()),
+        // A pod that ended keeps what was said of its end.
+        (_, Phase::Failed) => (input.old.reason.clone(), input.old.message.clone()),
+        _ => Default::default(),
     };
     let mut out = PodStatus {
         phase,
+        reason,
+        message,
         host_ip: input.node_ip.to_owned(),
         pod_ips: ips(input),
         start_time: if input.old.start_time == Wall(0) { input.now.whole_seconds() } else { input.old.start_time },
@@ -74,9 +89,10 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
         match container.kind {
             ContainerKind::Init | ContainerKind::Sidecar => out.init_containers.push(kept.report),
             ContainerKind::Main => out.containers.push(kept.report),
-            ContainerKind::Ephemeral => {}
+            ContainerKind::Ephemeral => out.ephemeral_containers.push(kept.report),
         }
     }
+    messages::limit(&mut out);
     out.containers.sort_by(|a, b| a.name.cmp(&b.name));
     out
 }
@@ -97,7 +113,7 @@ fn health(input: &Input<'_>, index: usize, name: &str) -> ContainerHealth {
 }
 
 fn old_report<'a>(old: &'a PodStatus, name: &str) -> Option<&'a components::status::ContainerReport> {
-    old.containers.iter().chain(&old.init_containers).find(|r| *r.name == *name)
+    old.containers.iter().chain(&old.init_containers).chain(&old.ephemeral_containers).find(|r| *r.name == *name)
 }
 
 fn ips(input: &Input<'_>) -> Vec<String> {
@@ -123,8 +139,13 @@ fn conditions(input: &Input<'_>, states: &[Kept], phase: Phase) -> Vec<Condition
         (ConditionKind::ContainersReady, ready),
         (ConditionKind::PodScheduled, (true, "", String::new())),
     ];
+    let restarting = input.seen.and_then(|seen| restart::restart_cause(input.spec, seen)).map(|cause| {
+        let message = format!("Container {} exited with code {}, restarting all", cause.name, cause.exit_code);
+        (ConditionKind::AllContainersRestarting, (true, "ContainerExited", message))
+    });
     verdicts
         .into_iter()
+        .chain(restarting)
         .map(|(kind, (status, reason, message))| {
             let old = input.old.conditions.iter().find(|c| c.kind == kind && c.status == status);
             let since = old.map_or_else(|| since(input, kind, status), |c| c.since);
@@ -148,7 +169,7 @@ fn since(input: &Input<'_>, kind: ConditionKind, status: bool) -> Wall {
             let newest = input.seen.filter(|_| status).and_then(|seen| seen.sandboxes.first());
             newest.map(|sandbox| sandbox.created_at)
         }
-        ConditionKind::Initialized | ConditionKind::PodScheduled => None,
+        ConditionKind::Initialized | ConditionKind::PodScheduled | ConditionKind::AllContainersRestarting => None,
     };
     // A clock that was set back meanwhile must not lead into the future.
     let observed = observed.filter(|at| *at > Wall(0) && *at <= input.now);

@@ -1,11 +1,16 @@
 //! Container statuses (contract 6.7).
 
+use crate::restart;
 use components::edge::cri::{ContainerState, ContainerStatus, PodInspection};
+use components::hooks::HookKind;
 use components::probes::ContainerHealth;
-use components::spec::{ContainerKind, ContainerSpec, PodSpec, RestartPolicy};
+use components::spec::{ContainerKind, ContainerSpec, PodSpec};
 use components::status::{ContainerReport, ReportedState};
 use components::time::Wall;
-use components::world::ContainerRun;
+use components::world::{ContainerRun, Flow};
+
+/// Exit code and reason of what is removed because all containers restart.
+pub(super) const RESTARTING: &str = "RestartingAllContainers";
 
 /// A container's report.
 #[derive(Clone, Debug)]
@@ -29,6 +34,11 @@ pub(super) enum StateKind {
 }
 
 impl Kept {
+    /// It was removed because all containers restart, and is made again.
+    pub(super) fn is_restarting(&self) -> bool {
+        matches!(&self.report.state, ReportedState::Terminated { reason, .. } if reason == RESTARTING)
+    }
+
     pub(super) fn kind(&self) -> StateKind {
         match &self.report.state {
             ReportedState::Running { .. } => StateKind::Running,
@@ -55,6 +65,8 @@ pub(super) struct Facts<'a> {
     pub(super) ending: bool,
     /// What probes say, given that the container runs.
     pub(super) health: ContainerHealth,
+    /// What is under way.
+    pub(super) flow: &'a Flow,
 }
 
 /// The report of one container.
@@ -76,8 +88,7 @@ pub(super) fn report(facts: &Facts<'_>, container: &ContainerSpec, run: Option<&
             report.state = state(facts, newest);
             report.last = instances.get(1).filter(|i| i.state == ContainerState::Exited).map(|i| state(facts, i));
             if report.last.is_none() {
-                report.last =
-                    facts.old.filter(|old| old.container_id == report.container_id).and_then(|old| old.last.clone());
+                report.last = facts.old.and_then(|old| before(old, &report.container_id));
             }
         }
     }
@@ -86,8 +97,19 @@ pub(super) fn report(facts: &Facts<'_>, container: &ContainerSpec, run: Option<&
         && !facts.ending
         && run.is_some_and(|run| run.replaced.is_some() && run.replaced.as_ref() == newest.map(|n| &n.id));
     waiting_again(facts, container, (run, replaced), &mut report);
+    hooked(facts, container, newest, &mut report);
     flags(facts, container, &mut report);
     Kept { report, replaced }
+}
+
+/// What an earlier report says of the instance before `id`.
+fn before(old: &ContainerReport, id: &str) -> Option<ReportedState> {
+    let ended = |state: &&ReportedState| matches!(state, ReportedState::Terminated { .. });
+    if old.container_id == id {
+        old.last.clone()
+    } else {
+        Some(&old.state).filter(ended).or(old.last.as_ref()).cloned()
+    }
 }
 
 fn instances<'a>(facts: &Facts<'a>, container: &ContainerSpec) -> Vec<&'a ContainerStatus> {
@@ -114,7 +136,19 @@ fn blank(facts: &Facts<'_>, container: &ContainerSpec) -> ContainerReport {
 
 /// The runtime has no instance: what was known is kept, one that ran is reported as lost.
 fn lost(facts: &Facts<'_>, container: &ContainerSpec, report: &mut ContainerReport) {
+    if container.kind == ContainerKind::Init && initialized(facts) && !facts.old.is_some_and(has_ended) {
+        let message = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally";
+        report.state = gone(0, "Completed", message, "");
+        return;
+    }
     let Some(old) = facts.old else { return };
+    let restarting = facts.seen.is_some_and(|seen| restart::restart_cause(facts.spec, seen).is_some());
+    if restarting && !matches!(old.state, ReportedState::Waiting { .. }) && container.kind != ContainerKind::Ephemeral {
+        report.clone_from(old);
+        let message = "The container is removed because RestartAllContainers in place";
+        report.state = gone(137, RESTARTING, message, &old.container_id);
+        return;
+    }
     match &old.state {
         ReportedState::Terminated { .. } => report.clone_from(old),
         ReportedState::Running { .. } => {
@@ -123,15 +157,8 @@ fn lost(facts: &Facts<'_>, container: &ContainerSpec, report: &mut ContainerRepo
             } else {
                 "The container could not be located when the pod was deleted.  The container used to be Running"
             };
-            let gone = ReportedState::Terminated {
-                exit_code: 137,
-                reason: "ContainerStatusUnknown".to_owned(),
-                message: message.to_owned(),
-                started_at: Wall(0),
-                finished_at: Wall(0),
-                container_id: old.container_id.clone(),
-            };
-            let never = facts.spec.restart_policy == RestartPolicy::Never && container.kind == ContainerKind::Main;
+            let gone = gone(137, "ContainerStatusUnknown", message, &old.container_id);
+            let never = container.kind != ContainerKind::Init && !restart::restarts(facts.spec, container, 137);
             if facts.ending || never {
                 report.clone_from(old);
                 report.state = gone;
@@ -147,6 +174,29 @@ fn lost(facts: &Facts<'_>, container: &ContainerSpec, report: &mut ContainerRepo
     }
 }
 
+/// A main container that was ever made proves that the init containers are done.
+fn initialized(facts: &Facts<'_>) -> bool {
+    let main = |name: &str| facts.spec.containers.iter().any(|c| *c.name == *name && c.kind == ContainerKind::Main);
+    let newest = facts.seen.and_then(|seen| seen.sandboxes.first()).map(|s| &s.id);
+    let made = |c: &ContainerStatus| Some(&c.sandbox) == newest && main(&c.name);
+    facts.seen.is_some_and(|seen| seen.containers.iter().any(made))
+}
+
+const fn has_ended(old: &ContainerReport) -> bool {
+    matches!(old.state, ReportedState::Terminated { .. })
+}
+
+fn gone(exit_code: i32, reason: &str, message: &str, id: &str) -> ReportedState {
+    ReportedState::Terminated {
+        exit_code,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        started_at: Wall(0),
+        finished_at: Wall(0),
+        container_id: id.to_owned(),
+    }
+}
+
 /// An ended container that is to run again waits; the ended state becomes the last one.
 fn waiting_again(
     facts: &Facts<'_>,
@@ -159,19 +209,26 @@ fn waiting_again(
     }
     let Some((reason, message)) = run.and_then(|run| run.waiting.as_ref()) else { return };
     if let ReportedState::Terminated { exit_code, .. } = &report.state {
-        let again = match (container.kind, facts.spec.restart_policy) {
-            _ if replaced => true,
-            (ContainerKind::Sidecar, _) => true,
-            (ContainerKind::Init, RestartPolicy::Always) | (_, RestartPolicy::OnFailure) => *exit_code != 0,
-            (_, RestartPolicy::Always) => true,
-            (_, RestartPolicy::Never) => false,
-        };
-        if !again {
+        if !replaced && !restart::restarts(facts.spec, container, *exit_code) {
             return;
         }
         report.last = Some(report.state.clone());
     }
     report.state = ReportedState::Waiting { reason: (*reason).to_owned(), message: message.clone() };
+}
+
+/// A container counts as running only once the hook that follows its start is over.
+fn hooked(
+    facts: &Facts<'_>,
+    container: &ContainerSpec,
+    newest: Option<&ContainerStatus>,
+    report: &mut ContainerReport,
+) {
+    let hook = newest.and_then(|status| facts.flow.hooks.get(&status.id));
+    let pending = hook.is_some_and(|hook| hook.kind == HookKind::PostStart && hook.state.is_pending());
+    if pending && matches!(report.state, ReportedState::Running { .. }) {
+        report.state = blank(facts, container).state;
+    }
 }
 
 fn flags(facts: &Facts<'_>, container: &ContainerSpec, report: &mut ContainerReport) {

@@ -1,7 +1,8 @@
 //! The pod's phase from its containers' states (contract 6.5).
 
 use super::containers::{Kept, StateKind};
-use components::spec::{ContainerKind, PodSpec, RestartPolicy};
+use crate::restart;
+use components::spec::{ContainerKind, PodSpec};
 use components::status::Phase;
 
 /// Computes the phase. Terminal phases that were reached before are the caller's business.
@@ -13,6 +14,7 @@ pub(super) fn of(spec: &PodSpec, states: &[Kept]) -> Phase {
     let mut running = 0;
     let mut stopped = 0;
     let mut failed = 0;
+    let mut again = false;
     for (container, kept) in spec.containers.iter().zip(states) {
         if container.kind != ContainerKind::Main {
             continue;
@@ -20,13 +22,10 @@ pub(super) fn of(spec: &PodSpec, states: &[Kept]) -> Phase {
         match kept.kind() {
             _ if kept.replaced => running += 1,
             StateKind::Running => running += 1,
-            StateKind::Ended { exit_code } => {
+            StateKind::Ended { exit_code } | StateKind::Waiting { ended_before: Some(exit_code) } => {
                 stopped += 1;
                 failed += usize::from(exit_code != 0);
-            }
-            StateKind::Waiting { ended_before: Some(exit_code) } => {
-                stopped += 1;
-                failed += usize::from(exit_code != 0);
+                again |= restart::restarts(spec, container, exit_code) || kept.is_restarting();
             }
             StateKind::Waiting { ended_before: None } => waiting += 1,
         }
@@ -37,17 +36,12 @@ pub(super) fn of(spec: &PodSpec, states: &[Kept]) -> Phase {
         Phase::Running
     } else if stopped == 0 {
         Phase::Pending
+    } else if again {
+        Phase::Running
+    } else if failed == 0 {
+        Phase::Succeeded
     } else {
-        all_stopped(spec.restart_policy, failed)
-    }
-}
-
-fn all_stopped(policy: RestartPolicy, failed: usize) -> Phase {
-    match policy {
-        RestartPolicy::Always => Phase::Running,
-        _ if failed == 0 => Phase::Succeeded,
-        RestartPolicy::Never => Phase::Failed,
-        RestartPolicy::OnFailure => Phase::Running,
+        Phase::Failed
     }
 }
 
@@ -64,11 +58,16 @@ fn before_main(spec: &PodSpec, states: &[Kept]) -> Option<Phase> {
     for (container, kept) in spec.containers.iter().zip(states) {
         match (container.kind, kept.kind()) {
             (ContainerKind::Init, StateKind::Ended { exit_code: 0 }) => {}
-            (ContainerKind::Init, StateKind::Ended { .. }) if spec.restart_policy == RestartPolicy::Never => {
+            (ContainerKind::Init, StateKind::Ended { exit_code })
+                if !restart::restarts(spec, container, exit_code) && !kept.is_restarting() =>
+            {
                 return Some(Phase::Failed);
             }
             (ContainerKind::Init, _) => return Some(Phase::Pending),
             (ContainerKind::Sidecar, StateKind::Waiting { ended_before: None }) => return Some(Phase::Pending),
+            (ContainerKind::Sidecar, StateKind::Running) if kept.report.started != Some(true) => {
+                return Some(Phase::Pending);
+            }
             _ => {}
         }
     }

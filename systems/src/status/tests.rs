@@ -10,7 +10,7 @@ use components::world::{ContainerRun, EndCause, Ending, Flow, Lifecycle, Stage, 
 fn life(stage: Stage) -> Lifecycle {
     let ending =
         (stage >= Stage::Terminating).then_some(Ending { cause: EndCause::Removed, grace_seconds: 30, began: Mono(0) });
-    Lifecycle { stage, since: Mono(0), ending, history: Vec::new() }
+    Lifecycle { stage, since: Mono(0), active: None, ending, history: Vec::new() }
 }
 
 fn status(pod: &str, seen: &str, stage: Stage, old: &PodStatus, terminal: Option<bool>, flow: &Flow) -> PodStatus {
@@ -45,6 +45,7 @@ fn check(pod: &str, seen: &str, phase: Phase, conditions: &str) {
         ConditionKind::Ready => 'R',
         ConditionKind::ContainersReady => 'C',
         ConditionKind::PodScheduled => 'S',
+        ConditionKind::AllContainersRestarting => 'A',
     };
     let shown: String = status.conditions.iter().filter(|c| c.status).map(|c| letter(c.kind)).collect();
     assert_eq!((status.phase, shown.trim_end_matches('S')), (phase, conditions));
@@ -132,6 +133,8 @@ fn a_pod_that_is_not_taken_says_why_and_nothing_else() {
         flow: &flow,
         runs: &[],
         old: &old,
+        probes: &components::probes::Probes::default(),
+        ready_since: [None; 2],
         terminal: None,
         refused,
         runtime: "containerd",
@@ -147,4 +150,53 @@ fn a_pod_that_is_not_taken_says_why_and_nothing_else() {
         ..PodStatus::default()
     };
     assert_eq!(status, expect);
+}
+
+#[test]
+fn a_removed_init_container_counts_as_done_once_main_containers_were_made() {
+    let status = status("always init:i a", "s0+ a0:run", Stage::Syncing, &PodStatus::default(), None, &Flow::default());
+    let state = &status.init_containers[0].state;
+    assert!(
+        matches!(state, ReportedState::Terminated { exit_code: 0, reason, .. } if reason == "Completed"),
+        "{state:?}"
+    );
+    assert!(status.init_containers[0].ready);
+    assert_eq!(status.phase, Phase::Running);
+}
+
+#[test]
+fn a_container_runs_only_once_its_post_start_hook_is_over() {
+    use components::hooks::{HookKind, HookRun, HookState};
+    let mut flow = Flow::default();
+    flow.hooks.insert("a0".into(), HookRun { kind: HookKind::PostStart, state: HookState::Due });
+    let during = status("always a", "s0+ a0:run", Stage::Syncing, &PodStatus::default(), None, &flow);
+    assert_eq!(during.phase, Phase::Pending);
+    assert_eq!(during.containers[0].started, Some(false));
+    flow.hooks.insert("a0".into(), HookRun { kind: HookKind::PostStart, state: HookState::Over });
+    let after = status("always a", "s0+ a0:run", Stage::Syncing, &during, None, &flow);
+    assert_eq!(after.phase, Phase::Running);
+}
+
+#[test]
+fn a_pod_past_its_deadline_has_failed_with_its_reason() {
+    let spec = spec("never a");
+    let seen = inspection(&spec, "s0- a0:exit0");
+    let mut life = life(Stage::Terminated);
+    life.ending = Some(Ending { cause: EndCause::DeadlineExceeded, grace_seconds: 30, began: Mono(0) });
+    let status = build::status(&Input {
+        spec: &spec,
+        life: &life,
+        seen: Some(&seen),
+        flow: &Flow::default(),
+        runs: &[&ContainerRun::default()],
+        old: &PodStatus::default(),
+        probes: &components::probes::Probes::default(),
+        ready_since: [None; 2],
+        terminal: Some(false),
+        refused: None,
+        runtime: "containerd",
+        node_ip: "10.0.0.9",
+        now: Wall(7_500_000_000),
+    });
+    assert_eq!((status.phase, status.reason.as_str()), (Phase::Failed, "DeadlineExceeded"));
 }

@@ -1,6 +1,7 @@
 //! The core's configuration from the kubelet's: only what decisions read, in the units they use.
 
 use components::config::KubeletConfiguration;
+use components::config::gates::GateSet;
 use components::duration::GoDuration;
 use components::node::{Machine, NodeConfig};
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
             machine,
             io::host::machine::disk_bytes(std::path::Path::new(root_dir)).unwrap_or(0),
         ),
+        stop_signals: GateSet::from_map(&config.feature_gates).0.enabled("ContainerStopSignals"),
     }
 }
 

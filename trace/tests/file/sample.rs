@@ -43,6 +43,7 @@ pub(crate) fn header() -> Header {
         max_pods: 110,
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
+        stop_signals: false,
     };
     Header {
         ticklet: TOOL.into(),

@@ -1,8 +1,9 @@
 //! A pod that ends: containers, then sandboxes, then what is left of it.
 
 use super::super::steps::{HOST_TIMEOUT, starts_container};
-use super::super::{actions, cgroups, paths};
+use super::super::{actions, cgroups, order, paths};
 use super::Pod;
+use super::stop::End;
 use components::edge::Effect;
 use components::edge::cri::CriEffect;
 use components::edge::host::{CleanPod, HostEffect};
@@ -11,20 +12,18 @@ use components::world::Step;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Shortest grace period given to the runtime (contract 3.10).
-const MIN_GRACE: u32 = 2;
-
 impl Pod<'_, '_> {
     /// Drops what was remembered of objects that the runtime no longer has.
     pub(super) fn forget_what_is_gone(&mut self) {
         let Some(seen) = self.observed.settled() else { return };
+        let seen = Arc::clone(seen);
         let flow = &mut *self.flow;
         // An inspection that was under way when they were made may lack them; the one after it cannot.
         let settled = self.observed.version >= flow.new_since + 2;
         flow.new_sandboxes.retain(|id| !settled && !seen.sandboxes.iter().any(|s| s.id == *id));
         flow.new_containers.retain(|(id, _)| !settled && !seen.containers.iter().any(|c| c.id == *id));
         flow.stopped_sandboxes.retain(|id| seen.sandboxes.iter().any(|s| s.id == *id));
-        flow.stopping.retain(|id, _| seen.containers.iter().any(|c| c.id == *id && actions::may_run(c.state)));
+        self.forget_ended(&seen);
     }
 
     pub(super) fn terminate(&mut self) {
@@ -35,18 +34,17 @@ impl Pod<'_, '_> {
             self.wake_at(at);
             return;
         }
-        let spent = self.node.now().since(ending.began);
-        let left = Duration::from_secs(u64::from(ending.grace_seconds)).saturating_sub(spent);
-        let grace = u32::try_from(left.as_secs()).unwrap_or(u32::MAX).max(MIN_GRACE.min(ending.grace_seconds.max(1)));
-        let whole = ending.grace_seconds;
+        let deadline = ending.began.after(Duration::from_secs(u64::from(ending.grace_seconds)));
+        let graceful = ending.grace_seconds > 0;
+        self.abandon_post_start();
+        let spec = self.spec;
         for container in actions::to_stop(&seen, self.life.stage) {
-            let asked = self.flow.stopping.get(&container.id).copied();
-            // Asked again only when the whole grace period has been shortened since.
-            if asked.is_some_and(|a| a <= whole) {
-                continue;
-            }
-            self.flow.last_event = format!("Stopping container {}", container.name).into();
-            self.stop(container.id.clone(), grace.min(whole.max(1)), "the pod ends");
+            let sooner = self.flow.kills.get(&container.id);
+            let sooner = sooner.map(|k| k.began.after(Duration::from_secs(u64::from(k.grace_seconds))));
+            let waits =
+                spec.is_some_and(|spec| order::waits(spec, &container.name, |name| self.lives(spec, &seen, name)));
+            let deadline = sooner.map_or(deadline, |at| at.min(deadline));
+            self.end(spec, &seen, container, End { deadline, graceful, waits, rule: "the pod ends" });
         }
         let busy =
             self.flow.in_flight.iter().any(|(_, s)| starts_container(s) || !matches!(s, Step::RemoveContainer(_)));

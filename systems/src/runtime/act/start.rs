@@ -7,7 +7,7 @@ use super::Pod;
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection, SandboxConfig};
 use components::edge::host::{Dir, File, HostEffect, PrepareContainer};
-use components::ids::SandboxId;
+use components::ids::{ContainerId, SandboxId};
 use components::planted::Bug;
 use components::spec::{ContainerSpec, PodSpec, PullPolicy};
 use components::world::{Progress, Step};
@@ -73,16 +73,23 @@ impl Pod<'_, '_> {
         if ended.state != ContainerState::Exited {
             return true;
         }
+        let id = ended.id.clone();
+        self.back_off_is_over(start.spec, start.index, &id)
+    }
+
+    /// Whether what follows the end of an instance may happen now; notes why the container waits if not.
+    pub(super) fn back_off_is_over(&mut self, spec: &PodSpec, index: usize, ended: &ContainerId) -> bool {
         let now = self.node.now();
-        let Some(&failed) = self.observed.exits.get(&ended.id) else { return true };
+        let Some(&failed) = self.observed.exits.get(ended) else { return true };
         let max = self.node.config.max_restart_period;
-        let run = &mut self.runs[start.index];
-        if run.cleared.as_ref() == Some(&ended.id) || self.node.planted(Bug::BackoffIgnored) {
+        let ignored = self.node.planted(Bug::BackoffIgnored);
+        let (Some(container), Some(run)) = (spec.containers.get(index), self.runs.get_mut(index)) else { return true };
+        if run.cleared.as_ref() == Some(ended) || ignored {
             return true;
         }
         match backoff::try_again(&mut run.backoff, failed, now, max) {
             Ok(()) => {
-                run.cleared = Some(ended.id.clone());
+                run.cleared = Some(ended.clone());
                 run.waiting = None;
                 true
             }
@@ -91,11 +98,11 @@ impl Pod<'_, '_> {
                 let message = format!(
                     "back-off {} restarting failed container={} pod={}",
                     go_duration(delay),
-                    start.container.name,
-                    start.spec.described()
+                    container.name,
+                    spec.described()
                 );
                 run.waiting = Some(("CrashLoopBackOff", message));
-                self.flow.last_event = format!("Back-off restarting failed container {}", start.container.name).into();
+                self.flow.last_event = format!("Back-off restarting failed container {}", container.name).into();
                 self.wake_at(until);
                 false
             }

@@ -4,9 +4,11 @@ use super::super::actions::{self, PodActions};
 use super::super::steps::{HOST_TIMEOUT, starts_container, whole_pod};
 use super::super::{cgroups, config, paths};
 use super::Pod;
+use crate::restart;
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection};
 use components::edge::host::{Dir, HostEffect, PreparePod, VolumeSetup};
+use components::hooks::HookKind;
 use components::ids::ContainerId;
 use components::planted::Bug;
 use components::probes::ContainerHealth;
@@ -37,18 +39,32 @@ impl Pod<'_, '_> {
             self.emit(Step::PreparePod, effect, HOST_TIMEOUT, "directories, volumes and cgroup come first");
             return;
         }
+        self.tend_post_start(spec, &seen);
         let (in_progress, health, replaced) = (self.in_progress(), self.health(spec, &seen), self.replaced());
         let known = actions::Known { in_progress: &in_progress, health: &health, replaced: &replaced };
         let mut actions = actions::compute(spec, &seen, known);
         self.plant(spec, &seen, &mut actions);
-        self.stop_containers(spec, &actions);
+        self.decide_kills(spec, &seen, &actions);
+        self.carry_out_kills(spec, &seen);
         if actions.sandbox.is_none() {
             self.change_sandbox(spec, &seen, &actions);
             return;
         }
         self.spare_what_is_made(spec, &seen, &mut actions);
+        self.hold_restart_all(spec, &seen, &mut actions);
         self.remove_containers(&actions);
-        self.start_containers(spec, &seen, &actions);
+        if !self.post_start_pending() {
+            self.start_containers(spec, &seen, &actions);
+        }
+    }
+
+    /// The instance whose end restarts all is removed, and so everything started anew, when its back-off is over.
+    fn hold_restart_all(&mut self, spec: &PodSpec, seen: &PodInspection, actions: &mut PodActions) {
+        let Some(cause) = restart::restart_cause(spec, seen).filter(|c| actions.remove.contains(&c.id)) else { return };
+        let Some(index) = spec.containers.iter().position(|c| c.name == cause.name) else { return };
+        if !self.back_off_is_over(spec, index, &cause.id) {
+            actions.remove.retain(|id| *id != cause.id);
+        }
     }
 
     /// Bugs for tests of the tests.
@@ -79,14 +95,21 @@ impl Pod<'_, '_> {
         self.runs.iter().filter_map(|run| run.replaced.clone()).collect()
     }
 
-    /// What probes say of each container that runs.
+    /// What probes and the hooks that follow a start say of each container that runs.
     fn health(&self, spec: &PodSpec, seen: &PodInspection) -> Vec<ContainerHealth> {
-        if self.probes.list.is_empty() {
+        if self.probes.list.is_empty() && self.flow.hooks.is_empty() {
             return Vec::new();
         }
+        let starts = |id: &ContainerId| {
+            self.flow.hooks.get(id).is_some_and(|h| h.kind == HookKind::PostStart && h.state.is_pending())
+        };
         let of = |(index, container): (usize, &components::spec::ContainerSpec)| {
             let newest = actions::newest(seen, &container.name).filter(|c| c.state == ContainerState::Running);
-            newest.map_or(ContainerHealth::WELL, |c| self.probes.health(index, &c.id))
+            newest.map_or(ContainerHealth::WELL, |c| {
+                let mut health = self.probes.health(index, &c.id);
+                health.started &= !starts(&c.id);
+                health
+            })
         };
         spec.containers.iter().enumerate().map(of).collect()
     }
@@ -112,34 +135,6 @@ impl Pod<'_, '_> {
             volumes: spec.volumes.iter().map(|v| volume(site.config, spec, v)).collect(),
             log_dirs: spec.containers.iter().map(|c| (Arc::clone(&c.name), format!("{log_dir}/{}", c.name))).collect(),
         }
-    }
-
-    fn stop_containers(&mut self, spec: &PodSpec, actions: &PodActions) {
-        for (id, why) in &actions.stop {
-            if self.flow.stopping.contains_key(id) {
-                continue;
-            }
-            self.flow.last_event = why.as_str().into();
-            let replaced = actions.replaced.iter().find(|(replaced, _)| replaced == id);
-            if let Some(run) = replaced.and_then(|(_, index)| self.runs.get_mut(*index)) {
-                run.replaced = Some(id.clone());
-            }
-            let condemned = actions.condemned.iter().find(|(condemned, ..)| condemned == id);
-            let (grace, rule) = match condemned {
-                Some((_, index, probe)) => (probe_grace(spec, *index, *probe), "a probe of it failed too often"),
-                None => (spec.grace_seconds, "its definition or sandbox changed"),
-            };
-            self.stop(id.clone(), grace, rule);
-        }
-    }
-
-    /// Stops one container; asked again only with a shorter grace period.
-    pub(super) fn stop(&mut self, id: ContainerId, grace_seconds: u32, rule: &'static str) {
-        let grace_seconds = if self.node.planted(Bug::IgnoreGrace) { 0 } else { grace_seconds };
-        let timeout = self.node.timeout() + Duration::from_secs(u64::from(grace_seconds));
-        self.flow.stopping.insert(id.clone(), grace_seconds);
-        let effect = Effect::Cri(CriEffect::StopContainer { id: id.clone(), grace_seconds });
-        self.emit(Step::StopContainer(id), effect, timeout, rule);
     }
 
     fn change_sandbox(&mut self, spec: &PodSpec, seen: &PodInspection, actions: &PodActions) {
@@ -210,13 +205,6 @@ impl Pod<'_, '_> {
             }
         }
     }
-}
-
-/// Grace period of a container that a probe condemns: the probe's own, where it has one.
-fn probe_grace(spec: &PodSpec, index: usize, probe: components::probes::ProbeKind) -> u32 {
-    let probes = spec.containers.get(index).map(|c| c.probes.as_slice()).unwrap_or_default();
-    let own = probes.iter().find(|(kind, _)| *kind == probe).and_then(|(_, set)| set.grace_seconds);
-    own.unwrap_or(spec.grace_seconds)
 }
 
 fn volume(config: &components::node::NodeConfig, spec: &PodSpec, volume: &components::spec::Volume) -> VolumeSetup {
