@@ -205,7 +205,9 @@ impl InstantNode {
                 self.pods.retain(|_, pod| pod.sandbox != id);
                 return Answer::Nothing;
             }
-            CriEffect::StopSandbox { .. } | CriEffect::RemoveContainer { .. } => return Answer::Nothing,
+            CriEffect::StopSandbox { .. } | CriEffect::RemoveContainer { .. } | CriEffect::ReopenLog { .. } => {
+                return Answer::Nothing;
+            }
             CriEffect::ExecSync { .. } => CriAnswer::Executed { exit_code: 0, output: String::new() },
             CriEffect::WatchEvents => {
                 self.inputs.push(Ingress::Cri(CriIngress::EventsOpened));
@@ -373,6 +375,7 @@ fn boot() -> Boot {
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
         stop_signals: false,
+        reclaim: components::node::reclaim::ReclaimConfig::default(),
     };
     let machine = Machine {
         hostname: "bench".to_owned(),

@@ -3,6 +3,7 @@
 mod limits;
 
 pub use limits::{NodeLimits, UserIds};
+pub mod reclaim;
 
 use bevy_ecs::prelude::Resource;
 use serde::{Deserialize, Serialize};
@@ -82,6 +83,9 @@ pub struct NodeConfig {
     /// Feature gate `ContainerStopSignals`: `lifecycle.stopSignal` is passed on.
     #[serde(default)]
     pub stop_signals: bool,
+    /// What is reclaimed without pressure.
+    #[serde(default)]
+    pub reclaim: reclaim::ReclaimConfig,
 }
 
 /// Facts of this machine, read once at start.

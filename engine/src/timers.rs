@@ -29,6 +29,10 @@ pub enum TimerKind {
     Probes,
     /// Write down what probes have found out.
     ProbeMemo,
+    /// Look at the sizes of container logs.
+    LogRotation,
+    /// Collect what dead containers and pods left.
+    Garbage,
 }
 
 /// A deadline's name.

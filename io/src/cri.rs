@@ -106,19 +106,8 @@ impl CriPort {
             CriEffect::CreateContainer { .. }
             | CriEffect::StartContainer { .. }
             | CriEffect::StopContainer { .. }
-            | CriEffect::RemoveContainer { .. } => self.container(effect).await,
-            CriEffect::ExecSync { id, command, timeout_seconds, output_limit } => {
-                let request = pb::ExecSyncRequest {
-                    container_id: id.to_string(),
-                    cmd: command.iter().map(|word| word.0.clone()).collect(),
-                    timeout: i64::from(timeout_seconds),
-                };
-                const PATH: &str = "/runtime.v1.RuntimeService/ExecSync";
-                let said: pb::ExecSyncResponse = self.runtime.call(PATH, request).await?;
-                let exit_code = said.exit_code;
-                let output = beginning(&[&said.stdout, &said.stderr], output_limit as usize);
-                Ok(Answer::Cri(CriAnswer::Executed { exit_code, output }))
-            }
+            | CriEffect::RemoveContainer { .. }
+            | CriEffect::ReopenLog { .. } => self.container(effect).await,
         }
     }
 
@@ -240,6 +229,12 @@ impl CriPort {
                 let path = "/runtime.v1.RuntimeService/RemoveContainer";
                 gone_is_done(self.runtime.call::<_, pb::RemoveContainerResponse>(path, request).await)
             }
+            CriEffect::ReopenLog { id } => {
+                let request = pb::ReopenContainerLogRequest { container_id: id.to_string() };
+                let path = "/runtime.v1.RuntimeService/ReopenContainerLog";
+                self.runtime.call::<_, pb::ReopenContainerLogResponse>(path, request).await?;
+                Ok(Answer::Nothing)
+            }
             _ => Err(CallError::misrouted()),
         }
     }
@@ -291,12 +286,6 @@ fn gone_is_done<T>(result: Result<T, CallError>) -> Result<Answer, CallError> {
         Err(error) if error.class() != FailureClass::NotFound => Err(error),
         _ => Ok(Answer::Nothing),
     }
-}
-
-/// The first bytes of these together, as text.
-fn beginning(parts: &[&[u8]], limit: usize) -> String {
-    let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).take(limit).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// An id the runtime must give.

@@ -94,7 +94,9 @@ impl Kind {
                 | CriEffect::RemoveContainer { .. } => Self::Stop,
                 CriEffect::ExecSync { .. } => Self::Exec,
                 CriEffect::PullImage { .. } => Self::Pull,
-                CriEffect::InspectPod { .. } | CriEffect::FindImage { .. } => Self::Inspect,
+                CriEffect::InspectPod { .. } | CriEffect::FindImage { .. } | CriEffect::ReopenLog { .. } => {
+                    Self::Inspect
+                }
                 CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => Self::Runtime,
                 CriEffect::ExecSync { .. } => Self::Exec,
             },

@@ -47,6 +47,9 @@ scenarios! {
     drain
     events_closed
     events_lost
+    gc_keeps_per_container
+    gc_old_sandbox
+    gc_remains
     grace_shrinks
     host_path_missing
     image_missing
@@ -56,6 +59,9 @@ scenarios! {
     init_fails_never
     init_not_again
     init_order
+    log_clock_back
+    log_rotation
+    log_rotation_fails
     lost_stop
     many_at_once
     network_not_ready
@@ -82,6 +88,7 @@ scenarios! {
     removal_polite
     restart_all
     restart_all_loop
+    restart_count_from_logs
     restart_on_failure
     restart_rules
     restart_untouched

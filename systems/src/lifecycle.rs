@@ -9,7 +9,7 @@ mod table;
 use crate::admission;
 use crate::planted;
 use crate::pods;
-use crate::turns::PlanTurn;
+use crate::turns::{PlanTurn, ReclaimTurn};
 use bevy_ecs::prelude::*;
 use components::edge::control::ControlIngress;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
@@ -40,7 +40,10 @@ pub fn plugin(engine: &mut Engine) {
             .in_set(LifecycleSystems)
             .in_set(PlanTurn::Stages),
     );
-    engine.add_systems(Phase::Reclaim, bury_pods.in_set(LifecycleSystems));
+    engine.add_systems(
+        Phase::Reclaim,
+        bury_pods.in_set(LifecycleSystems).in_set(ReclaimTurn::Burial).after(ReclaimTurn::Collection),
+    );
 }
 
 fn take_drain(inbox: Res<Inbox>, index: Res<PodIndex>, mut draining: ResMut<Draining>, mut touched: ResMut<Touched>) {

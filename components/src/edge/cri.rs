@@ -90,6 +90,11 @@ pub enum CriEffect {
         /// Bytes of output that are kept.
         output_limit: u32,
     },
+    /// `ReopenContainerLog`.
+    ReopenLog {
+        /// The container.
+        id: ContainerId,
+    },
 }
 
 /// The sandboxes and containers of a pod that are known by id.

@@ -119,6 +119,7 @@ pub(super) const fn operations(effect: &Effect) -> &'static [&'static str] {
         CriEffect::RemoveContainer { .. } => &["remove_container"],
         CriEffect::WatchEvents => &["get_container_events"],
         CriEffect::ExecSync { .. } => &["exec_sync"],
+        CriEffect::ReopenLog { .. } => &["reopen_container_log"],
     }
 }
 

@@ -58,8 +58,7 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
             CriAnswer::Executed { exit_code, output: String::new() }
         }
         CriEffect::WatchEvents => return Ok(Answer::Nothing),
-        // Run by the node, which knows what commands meet.
-        CriEffect::ExecSync { .. } => CriAnswer::Executed { exit_code: 0, output: String::new() },
+        CriEffect::ReopenLog { id } => return nothing(runtime.reopen_log(now, id)),
     };
     Ok(Answer::Cri(answer))
 }

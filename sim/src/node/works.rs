@@ -5,6 +5,7 @@ use super::probes::Meets;
 use super::{Event, Node, bridge};
 use components::edge::cri::{CriAnswer, CriEffect, CriIngress};
 use components::edge::hooks::{HooksAnswer, HooksEffect};
+use components::edge::host::HostEffect;
 use components::edge::sources::{Source, SourcesEffect};
 use components::edge::{Answer, Completion, Effect, Failure, FailureClass, Ingress, Lane, Outcome, Work};
 use components::ids::{ContainerId, Ticket};
@@ -65,9 +66,7 @@ impl Node {
         }
         let silence = match &work.effect {
             Effect::Probes(effect) => Some(self.meets(effect)),
-            Effect::Cri(CriEffect::ExecSync { id, command, timeout_seconds, .. }) => {
-                Some(self.executes(id, command, *timeout_seconds))
-            }
+            Effect::Cri(CriEffect::ExecSync { id, timeout_seconds, .. }) => self.scripted(id, *timeout_seconds),
             _ => None,
         };
         let mut timeout = work.timeout;
@@ -121,13 +120,15 @@ impl Node {
                 Err(Failure { class: FailureClass::Unimplemented, message: "unknown method GetContainerEvents".into() })
             }
             Effect::Probes(effect) => met(self.meets(effect)),
-            Effect::Cri(CriEffect::ExecSync { id, command, timeout_seconds, .. }) => {
-                met(self.executes(id, command, *timeout_seconds))
+            Effect::Cri(CriEffect::ExecSync { id, timeout_seconds, .. })
+                if let Some(meets) = self.scripted(id, *timeout_seconds) =>
+            {
+                met(meets)
             }
             Effect::Cri(effect) => {
                 self.checks.before_call(&self.runtime, Some(&work.lane), effect, self.now);
                 let result = bridge::call(&mut self.runtime, now, effect);
-                if let (CriEffect::StartContainer { id }, Ok(_)) = (effect, &result) {
+                if let (CriEffect::StartContainer { id } | CriEffect::ReopenLog { id }, Ok(_)) = (effect, &result) {
                     self.write_log(&id.clone());
                 }
                 if let (CriEffect::WatchEvents, Ok(_)) = (effect, &result) {
@@ -138,6 +139,7 @@ impl Node {
             }
             Effect::Host(effect) => {
                 self.checks.before_host(&self.runtime, &work.lane, effect, self.now);
+                self.host.clock = self.now;
                 let answer = self.host.run(effect).map_err(bridge::failure)?;
                 Ok(answer.map_or(Answer::Nothing, Answer::Host))
             }
@@ -161,6 +163,7 @@ impl Node {
         let Some(container) = self.runtime.containers().get(id) else { return };
         let Some(sandbox) = self.runtime.sandboxes().get(&container.sandbox) else { return };
         let path = format!("{}/{}", sandbox.request.log_directory, container.request.log_path);
+        self.host.clock = self.now;
         self.host.logged(&path);
     }
 
@@ -307,7 +310,11 @@ impl Node {
     fn target(&self, work: &Work) -> String {
         match &work.effect {
             Effect::Cri(effect) => self.target_of_call(effect),
-            Effect::Host(_) | Effect::Hooks(_) => self.lane_name(&work.lane),
+            Effect::Host(change) => match logs_of(change) {
+                Some((namespace, pod, container)) => format!("{}/{container}", self.pod_name(&namespace, &pod)),
+                None => self.lane_name(&work.lane),
+            },
+            Effect::Hooks(_) => self.lane_name(&work.lane),
             Effect::Sources(_) => String::new(),
             Effect::Probes(effect) => self.probe_target(effect),
         }
@@ -332,7 +339,7 @@ impl Node {
             | CriEffect::ExecSync { id, .. }
             | CriEffect::StopContainer { id, .. }
             | CriEffect::RemoveContainer { id }
-            | CriEffect::ExecSync { id, .. } => {
+            | CriEffect::ReopenLog { id } => {
                 let container = self.runtime.containers().get(id);
                 container
                     .map_or_else(|| "gone".to_owned(), |c| format!("{}/{}", of_sandbox(&c.sandbox), c.request.name))
@@ -369,6 +376,20 @@ fn met(meets: Meets) -> Result<Answer, Failure> {
         Meets::Answer(answer) => answer,
         Meets::Silence(_) => Err(Failure { class: FailureClass::Unavailable, message: "fell silent".into() }),
     }
+}
+
+/// Namespace, pod and container of the log that is changed.
+fn logs_of(change: &HostEffect) -> Option<(String, String, String)> {
+    let path = match change {
+        HostEffect::RotateLog(it) => &it.path,
+        HostEffect::RestoreLog(it) => &it.path,
+        HostEffect::RemoveLogs(it) => &it.path,
+        _ => return None,
+    };
+    let mut parts = path.rsplit('/').skip(1);
+    let (container, pod) = (parts.next()?, parts.next()?);
+    let mut pod = pod.split('_');
+    Some((pod.next()?.to_owned(), pod.next()?.to_owned(), container.to_owned()))
 }
 
 fn fate_text(fate: &Fate) -> String {

@@ -45,7 +45,7 @@ pub(super) struct Pod {
     sidecars: Vec<Does>,
     pub(super) main: Vec<Does>,
     /// Probes of the first main container, in the API's words.
-    probes: serde_json::Map<String, serde_json::Value>,
+    probes: serde_json::Map<String, Value>,
     /// Hooks of main containers and sidecars.
     hooks: Vec<(&'static str, Value)>,
 }
@@ -145,7 +145,7 @@ impl Pod {
 }
 
 /// Some probes; those that can end a container only where it ends for nothing else.
-fn probes(rng: &mut Rng, stays: bool) -> serde_json::Map<String, serde_json::Value> {
+fn probes(rng: &mut Rng, stays: bool) -> serde_json::Map<String, Value> {
     let mut out = serde_json::Map::new();
     for (name, chance, ends) in
         [("readinessProbe", 700, false), ("livenessProbe", 500, true), ("startupProbe", 300, true)]

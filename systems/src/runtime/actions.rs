@@ -50,7 +50,7 @@ pub(super) const fn may_run(state: ContainerState) -> bool {
 }
 
 /// What is known of a pod's containers besides what the runtime shows.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     /// Containers that are made but not started by us.
     pub(super) in_progress: &'a [ContainerId],
@@ -58,6 +58,14 @@ pub(super) struct Known<'a> {
     pub(super) health: &'a [ContainerHealth],
     /// Instances that were stopped to be replaced.
     pub(super) replaced: &'a [ContainerId],
+    /// Ended instances that stay per container.
+    pub(super) kept: usize,
+}
+
+impl Default for Known<'_> {
+    fn default() -> Self {
+        Self { in_progress: &[], health: &[], replaced: &[], kept: 1 }
+    }
 }
 
 impl Known<'_> {
@@ -143,7 +151,7 @@ fn within_sandbox(
             actions.remove.push(half.id.clone());
         }
     }
-    surplus(seen, actions);
+    surplus(seen, known.kept, actions);
     if init_in_order(spec, seen, sandbox, known, actions) {
         for (index, container) in spec.containers.iter().enumerate() {
             if container.kind == ContainerKind::Main {
@@ -180,14 +188,11 @@ fn restart_all(spec: &PodSpec, seen: &PodInspection, actions: &mut PodActions) -
     true
 }
 
-/// Ended instances beyond the newest ended one of each name (container GC keeps one per container).
-fn surplus(seen: &PodInspection, actions: &mut PodActions) {
-    let mut name = None;
-    for container in seen.containers.iter().filter(|c| c.state == ContainerState::Exited) {
-        if name == Some(&container.name) {
-            actions.remove.push(container.id.clone());
-        }
-        name = Some(&container.name);
+/// Ended instances of each name beyond the newest `kept`.
+fn surplus(seen: &PodInspection, kept: usize, actions: &mut PodActions) {
+    let ended: Vec<_> = seen.containers.iter().filter(|c| c.state == ContainerState::Exited).collect();
+    for instances in ended.chunk_by(|a, b| a.name == b.name) {
+        actions.remove.extend(instances.iter().skip(kept).map(|container| container.id.clone()));
     }
 }
 

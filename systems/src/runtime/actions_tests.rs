@@ -18,7 +18,7 @@ fn check_probed(pod: &str, seen: &str, health: &str, replaced: &str, expect: &st
         })
         .collect();
     let replaced: Vec<ContainerId> = replaced.split_whitespace().map(ContainerId::from).collect();
-    let known = Known { in_progress: &[], health: &health, replaced: &replaced };
+    let known = Known { in_progress: &[], health: &health, replaced: &replaced, ..Known::default() };
     let actions = compute(&spec, &inspection(&spec, seen), known);
     let mut out: Vec<String> = actions.stop.iter().map(|(id, why)| format!("{id}: {why}")).collect();
     out.extend(actions.start.iter().map(|i| format!("start:{}", spec.containers[*i].name)));

@@ -54,7 +54,7 @@ fn strand(step: &Step) -> u16 {
         | Step::PrepareContainer(i)
         | Step::CreateContainer(i)
         | Step::StartContainer(i, _) => i.saturating_add(1),
-        Step::StopContainer(id) | Step::RemoveContainer(id) => 0x8000 | hash(id.as_str()),
+        Step::StopContainer(id) | Step::RemoveContainer(id) | Step::RemoveLogs(id) => 0x8000 | hash(id.as_str()),
         // A hook may go on while its container is told to stop.
         Step::RunHook(_, id, _) => 0x4000 | (hash(id.as_str()) & 0x3fff),
     }

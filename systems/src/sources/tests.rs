@@ -36,6 +36,7 @@ fn config(file: bool, url: Option<&str>) -> NodeConfig {
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
         stop_signals: false,
+        reclaim: components::node::reclaim::ReclaimConfig::default(),
     }
 }
 

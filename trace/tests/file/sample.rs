@@ -44,6 +44,7 @@ pub(crate) fn header() -> Header {
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
         stop_signals: false,
+        reclaim: components::node::reclaim::ReclaimConfig::default(),
     };
     Header {
         ticklet: TOOL.into(),

@@ -46,8 +46,11 @@ impl Pod<'_, '_> {
             let deadline = sooner.map_or(deadline, |at| at.min(deadline));
             self.end(spec, &seen, container, End { deadline, graceful, waits, rule: "the pod ends" });
         }
-        let busy =
-            self.flow.in_flight.iter().any(|(_, s)| starts_container(s) || !matches!(s, Step::RemoveContainer(_)));
+        let busy = self
+            .flow
+            .in_flight
+            .iter()
+            .any(|(_, s)| starts_container(s) || !matches!(s, Step::RemoveContainer(_) | Step::RemoveLogs(_)));
         if busy || seen.containers.iter().any(|c| actions::may_run(c.state)) {
             return;
         }

@@ -41,7 +41,8 @@ impl Pod<'_, '_> {
         }
         self.tend_post_start(spec, &seen);
         let (in_progress, health, replaced) = (self.in_progress(), self.health(spec, &seen), self.replaced());
-        let known = actions::Known { in_progress: &in_progress, health: &health, replaced: &replaced };
+        let kept = self.node.config.reclaim.kept_per_container();
+        let known = actions::Known { in_progress: &in_progress, health: &health, replaced: &replaced, kept };
         let mut actions = actions::compute(spec, &seen, known);
         self.plant(spec, &seen, &mut actions);
         self.decide_kills(spec, &seen, &actions);
@@ -52,7 +53,7 @@ impl Pod<'_, '_> {
         }
         self.spare_what_is_made(spec, &seen, &mut actions);
         self.hold_restart_all(spec, &seen, &mut actions);
-        self.remove_containers(&actions);
+        self.remove_containers(&seen, &actions);
         if !self.post_start_pending() {
             self.start_containers(spec, &seen, &actions);
         }
@@ -195,14 +196,9 @@ impl Pod<'_, '_> {
         actions.remove.retain(|id| !spared(id));
     }
 
-    fn remove_containers(&mut self, actions: &PodActions) {
+    fn remove_containers(&mut self, seen: &PodInspection, actions: &PodActions) {
         for id in &actions.remove {
-            let under_way = self.flow.in_flight.iter().any(|(_, s)| *s == Step::RemoveContainer(id.clone()));
-            if !under_way {
-                let effect = Effect::Cri(CriEffect::RemoveContainer { id: id.clone() });
-                let rule = "one ended instance is kept per container";
-                self.emit(Step::RemoveContainer(id.clone()), effect, self.node.timeout(), rule);
-            }
+            self.remove_container(seen, id, "one ended instance is kept per container");
         }
     }
 }
