@@ -14,4 +14,5 @@ pub mod snapshot;
 pub mod spec;
 pub mod status;
 pub mod time;
+pub mod volumes;
 pub mod world;

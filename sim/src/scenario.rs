@@ -80,6 +80,8 @@ pub enum What {
     StepClock(i64),
     /// The node is drained.
     Drain(Option<u32>),
+    /// A path of the host appears.
+    MakePath(String),
     /// The runtime's network comes or goes.
     Network(bool),
     /// A planned fault.
@@ -111,6 +113,8 @@ pub enum Now {
     Ready(String, bool),
     /// Directories of the pod (by uid) are there.
     Dirs(String, bool),
+    /// A file of the pod's (by uid) volumes, given by the end of its path, has this content.
+    File(String, String, String),
     /// Sandboxes of the pod in the runtime.
     Sandboxes(String, usize),
 }

@@ -16,6 +16,7 @@ pub mod sources;
 pub mod status;
 mod sysctls;
 pub mod turns;
+pub mod volumes;
 
 use engine::Engine;
 
@@ -27,6 +28,7 @@ pub fn plugin(engine: &mut Engine) {
     pleg::plugin(engine);
     sources::plugin(engine);
     lifecycle::plugin(engine);
+    volumes::plugin(engine);
     runtime::plugin(engine);
     status::plugin(engine);
     report::plugin(engine);

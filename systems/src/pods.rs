@@ -6,6 +6,7 @@ use bevy_ecs::prelude::*;
 use components::ids::PodUid;
 use components::spec::PodSpec;
 use components::time::Now;
+use components::volumes::PodVolumes;
 use components::world::{
     ContainerOf, ContainerRun, Desired, Flow, Lifecycle, Observed, PodIndex, PodKey, Reported, Stage,
 };
@@ -120,7 +121,8 @@ fn spawn_entity(world: &mut World, uid: &PodUid, now: Now) -> Entity {
     let lifecycle = Lifecycle { stage: Stage::Queued, since: now.mono, ending: None, history: Vec::new() };
     let desired = Desired { spec: None, version: 0, removed: false, successor: None };
     let key = PodKey { uid: uid.clone(), slot };
-    let pod = world.spawn((key, desired, lifecycle, Observed::default(), Flow::default(), Reported::default())).id();
+    let bundle = (key, desired, lifecycle, Observed::default(), Flow::default(), Reported::default());
+    let pod = world.spawn((bundle, PodVolumes::default())).id();
     world.resource_mut::<PodIndex>().by_uid.insert(uid.clone(), pod);
     pod
 }

@@ -21,6 +21,8 @@ mod restarts;
 mod runtime;
 #[path = "containerd/traces.rs"]
 mod traces;
+#[path = "containerd/volumes.rs"]
+mod volumes;
 
 use std::time::Duration;
 

@@ -132,6 +132,7 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "PrepareContainer {dirs} directories {files} files")
         }
         HostEffect::CleanPod(_) => f.write_str("CleanPod"),
+        HostEffect::SetUpVolume(it) => write!(f, "SetUpVolume {}", it.name()),
     }
 }
 
@@ -152,6 +153,9 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Host(HostAnswer::PodPrepared { log_attempts }) => {
             write!(f, "PodPrepared {} containers with logs", log_attempts.len())
         }
+        Answer::Host(HostAnswer::PodPreparedInPart { failed, .. }) => {
+            write!(f, "PodPrepared without {} volumes", failed.len())
+        }
         Answer::Sources(SourcesAnswer::ManifestsRead { source, manifests, problems }) => {
             let (good, bad) = (manifests.len(), problems.len());
             write!(f, "ManifestsRead {} {good} objects {bad} problems", source.annotation())
@@ -164,7 +168,7 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn cri_answer(answer: &CriAnswer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match answer {
-        CriAnswer::RuntimeRead(info) => {
+        CriAnswer::RuntimeRead(info) | CriAnswer::RuntimeSeen { info, .. } => {
             let (name, version) = (&info.name, &info.version);
             let (runtime, network) = (info.runtime_ready, info.network_ready);
             write!(f, "RuntimeRead {name} {version} ready {runtime} network {network}")

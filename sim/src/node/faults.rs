@@ -264,6 +264,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::PreparePod(_) => "PreparePod",
             HostEffect::PrepareContainer(_) => "PrepareContainer",
             HostEffect::CleanPod(_) => "CleanPod",
+            HostEffect::SetUpVolume(_) => "SetUpVolume",
         },
         Effect::Sources(read) => match read {
             SourcesEffect::ReadManifests => "ReadManifests",

@@ -106,6 +106,7 @@ fn action(words: &[&str]) -> Result<What, String> {
         ["step-clock", by] => What::StepClock(step(by)?),
         ["drain"] => What::Drain(None),
         ["drain", grace] => What::Drain(Some(number(grace)?)),
+        ["make-path", path] => What::MakePath((*path).into()),
         ["network", "up"] => What::Network(true),
         ["network", "down"] => What::Network(false),
         ["fault", rest @ ..] => fault(rest)?,
@@ -161,6 +162,7 @@ fn state(words: &[&str]) -> Result<Now, String> {
     Ok(match words {
         ["phase", pod, phase] => Now::Phase((*pod).into(), (*phase).into()),
         ["stage", pod, stage] => Now::Stage((*pod).into(), (*stage).into()),
+        ["file", uid, path, content @ ..] => Now::File((*uid).into(), (*path).into(), content.join(" ")),
         ["gone", pod] => Now::Gone((*pod).into()),
         ["running", target] => container(target).map(|(p, c)| Now::Running(p, c))?,
         ["stopped", target] => container(target).map(|(p, c)| Now::Stopped(p, c))?,

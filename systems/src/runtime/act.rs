@@ -1,8 +1,10 @@
 //! Emits what each touched pod needs next, by its stage.
 
 mod end;
+mod images;
 mod start;
 mod sync;
+mod volumes;
 
 use super::PullBudget;
 use super::config::Site;
@@ -13,6 +15,7 @@ use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::spec::PodSpec;
 use components::time::Mono;
+use components::volumes::PodVolumes;
 use components::world::{
     ContainerRun, Desired, Draining, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, RuntimeHealth,
     Stage,
@@ -68,6 +71,7 @@ pub(super) struct Pod<'a, 'n> {
     spec: Option<&'a PodSpec>,
     life: &'a Lifecycle,
     observed: &'a Observed,
+    volumes: &'a PodVolumes,
     removed: bool,
     flow: &'a mut Flow,
     runs: Vec<Mut<'a, ContainerRun>>,
@@ -96,20 +100,21 @@ impl Pod<'_, '_> {
 pub(super) fn act_on_pods(
     node: Node<'_>,
     touched: Res<Touched>,
-    mut pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &mut Flow, Option<&PodContainers>)>,
+    mut pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &PodVolumes, &mut Flow, Option<&PodContainers>)>,
     mut runs: Query<&mut ContainerRun>,
     mut budget: ResMut<PullBudget>,
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
 ) {
     for entity in touched.iter() {
-        let Ok((key, desired, life, observed, mut flow, containers)) = pods.get_mut(entity) else { continue };
+        let Ok((key, desired, life, observed, volumes, mut flow, containers)) = pods.get_mut(entity) else { continue };
         let children = containers.map(PodContainers::entities).unwrap_or_default();
         let mut pod = Pod {
             node: &node,
             spec: desired.spec.as_deref(),
             life,
             observed,
+            volumes,
             removed: desired.removed || desired.spec.is_none() || node.draining.requested.is_some(),
             flow: &mut flow,
             runs: runs_of(&mut runs, children),

@@ -6,10 +6,10 @@ use super::super::{cgroups, config, paths};
 use super::Pod;
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection};
-use components::edge::host::{Dir, HostEffect, PreparePod, VolumeSetup};
+use components::edge::host::{Dir, HostEffect, PreparePod};
 use components::ids::ContainerId;
 use components::planted::Bug;
-use components::spec::{PodSpec, VolumeSource};
+use components::spec::PodSpec;
 use components::world::{Progress, Step};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,9 @@ impl Pod<'_, '_> {
         if !self.flow.prepared {
             let effect = Effect::Host(HostEffect::PreparePod(Box::new(self.preparation(spec))));
             self.emit(Step::PreparePod, effect, HOST_TIMEOUT, "directories, volumes and cgroup come first");
+            return;
+        }
+        if !self.set_up_volumes(spec) {
             return;
         }
         let mut actions = actions::compute(spec, &seen, &self.in_progress());
@@ -89,7 +92,7 @@ impl Pod<'_, '_> {
         PreparePod {
             cgroup: cgroups::of_pod(spec, site.config, site.machine, site.systemd),
             dirs,
-            volumes: spec.volumes.iter().map(|v| volume(site.config, spec, v)).collect(),
+            volumes: self.all_volumes(spec),
             log_dirs: spec.containers.iter().map(|c| (Arc::clone(&c.name), format!("{log_dir}/{}", c.name))).collect(),
         }
     }
@@ -180,18 +183,5 @@ impl Pod<'_, '_> {
                 self.emit(Step::RemoveContainer(id.clone()), effect, self.node.timeout(), rule);
             }
         }
-    }
-}
-
-fn volume(config: &components::node::NodeConfig, spec: &PodSpec, volume: &components::spec::Volume) -> VolumeSetup {
-    let name = Arc::clone(&volume.name);
-    let path = || paths::empty_dir(config, spec.uid.as_str(), &volume.name);
-    let group = spec.security.fs_group;
-    match &volume.source {
-        VolumeSource::EmptyDir => VolumeSetup::EmptyDir { name, path: path(), group },
-        VolumeSource::EmptyDirMemory { size_bytes } => {
-            VolumeSetup::EmptyDirMemory { name, path: path(), size_bytes: *size_bytes, group }
-        }
-        VolumeSource::HostPath { path, kind } => VolumeSetup::HostPath { name, path: path.clone(), kind: *kind },
     }
 }
