@@ -16,4 +16,5 @@ pub mod snapshot;
 pub mod spec;
 pub mod status;
 pub mod time;
+pub mod volumes;
 pub mod world;

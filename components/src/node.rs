@@ -113,6 +113,9 @@ pub struct Machine {
     pub resolver: Option<crate::edge::cri::DnsConfig>,
     /// The node's `/etc/hosts`, for pods in the node's network.
     pub etc_hosts: String,
+    /// SELinux is enabled.
+    #[serde(default)]
+    pub selinux: bool,
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
 }

@@ -154,6 +154,8 @@ pub struct PodSecurity {
     pub run_as_non_root: Option<bool>,
     /// `fsGroup`.
     pub fs_group: Option<i64>,
+    /// `fsGroupChangePolicy` is `OnRootMismatch`.
+    pub fs_group_on_mismatch: bool,
     /// `supplementalGroups`.
     pub supplemental_groups: Vec<i64>,
     /// `supplementalGroupsPolicy`.
@@ -322,10 +324,22 @@ pub struct VolumeMount {
     pub sub_path_expr: String,
     /// Read-only.
     pub readonly: bool,
-    /// `recursiveReadOnly` is `Enabled` or `IfPossible`.
-    pub recursive_read_only: bool,
+    /// `recursiveReadOnly`.
+    pub recursive_read_only: RecursiveReadOnly,
     /// Propagation.
     pub propagation: Propagation,
+}
+
+/// `recursiveReadOnly` of a volume mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RecursiveReadOnly {
+    /// Only the top mount is read-only.
+    #[default]
+    Disabled,
+    /// Mounts below it too, where the runtime can.
+    IfPossible,
+    /// Mounts below it too, or the container does not start.
+    Enabled,
 }
 
 /// Container-level security context.
@@ -357,6 +371,17 @@ pub struct ContainerSecuritySpec {
     pub selinux: Option<[String; 4]>,
 }
 
+/// A file of a volume whose content is known on the node.
+#[derive(Clone, PartialEq, Debug)]
+pub struct VolumeFile {
+    /// Path below the volume.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Where its content comes from: a field or a resource.
+    pub source: EnvSource,
+}
+
 /// A volume.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Volume {
@@ -370,11 +395,35 @@ pub struct Volume {
 #[derive(Clone, PartialEq, Debug)]
 pub enum VolumeSource {
     /// `emptyDir` on disk.
-    EmptyDir,
+    EmptyDir {
+        /// `sizeLimit` in bytes.
+        size_bytes: Option<i64>,
+    },
     /// `emptyDir` with `medium: Memory`.
     EmptyDirMemory {
         /// `sizeLimit` in bytes.
         size_bytes: Option<i64>,
+    },
+    /// `emptyDir` with `medium: HugePages` or `HugePages-SIZE`.
+    EmptyDirHugePages {
+        /// Page size in bytes; `None` when the pod's requests tell.
+        page_bytes: Option<i64>,
+    },
+    /// `downwardAPI`, or `projected` from sources that are known on the node.
+    Files {
+        /// It is a `projected` volume.
+        projected: bool,
+        /// The files in order; of equal paths the last one counts.
+        items: Vec<VolumeFile>,
+    },
+    /// `image`: the files of an image, read-only.
+    Image {
+        /// Reference as written.
+        reference: Arc<str>,
+        /// Reference with the default tag added.
+        to_pull: Arc<str>,
+        /// `pullPolicy`.
+        pull_policy: PullPolicy,
     },
     /// `hostPath`.
     HostPath {

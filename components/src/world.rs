@@ -415,6 +415,12 @@ pub enum Step {
     RunHook(u16, ContainerId, HookKind),
     /// `RemoveLogs` of a container that is removed next.
     RemoveLogs(ContainerId),
+    /// `SetUpVolume` for a volume index.
+    SetUpVolume(u16),
+    /// `FindImage` for the image of a volume index.
+    FindVolumeImage(u16),
+    /// `PullImage` for the image of a volume index.
+    PullVolumeImage(u16),
 }
 
 /// A container's entity belongs to its pod's.
@@ -507,6 +513,8 @@ pub struct Reported {
 pub struct RuntimeHealth {
     /// Last answer.
     pub info: Option<Arc<RuntimeInfo>>,
+    /// What its handlers can do, by name.
+    pub handlers: Arc<[crate::edge::cri::RuntimeHandler]>,
     /// When `RuntimeReady` was last seen true.
     pub ready_seen: Option<Mono>,
     /// The question under way.

@@ -19,7 +19,7 @@ mod wire;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use components::edge::cri::{CriAnswer, CriEffect, RuntimeInfo, RuntimeList};
+use components::edge::cri::{CriAnswer, CriEffect, RuntimeList};
 use components::edge::{Answer, FailureClass, Ingress, Outcome};
 use proto::runtime::v1 as pb;
 use thiserror::Error;
@@ -88,7 +88,7 @@ impl CriPort {
 
     async fn answer(&self, effect: CriEffect) -> Result<Answer, CallError> {
         match effect {
-            CriEffect::ReadRuntime => self.read_runtime().await.map(CriAnswer::RuntimeRead).map(Answer::Cri),
+            CriEffect::ReadRuntime => self.read_runtime().await.map(Answer::Cri),
             CriEffect::ListRuntime => self.list_runtime().await.map(CriAnswer::RuntimeListed).map(Answer::Cri),
             CriEffect::InspectPod { uid, known } => {
                 let inspection = inspect::inspect_pod(&self.runtime, &uid, known).await?;
@@ -111,7 +111,7 @@ impl CriPort {
         }
     }
 
-    async fn read_runtime(&self) -> Result<RuntimeInfo, CallError> {
+    async fn read_runtime(&self) -> Result<CriAnswer, CallError> {
         let version = self.runtime.call::<_, pb::VersionResponse>(
             "/runtime.v1.RuntimeService/Version",
             pb::VersionRequest { version: "v1".to_owned() },
@@ -130,7 +130,8 @@ impl CriPort {
             Err(error) if error.class() == FailureClass::Unimplemented => None,
             other => Some(other?),
         };
-        Ok(from_proto::runtime_info(version, status, config))
+        let handlers = from_proto::handlers(&status);
+        Ok(CriAnswer::RuntimeSeen { info: from_proto::runtime_info(version, status, config), handlers })
     }
 
     async fn list_runtime(&self) -> Result<RuntimeList, CallError> {

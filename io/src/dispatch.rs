@@ -98,7 +98,6 @@ impl Kind {
                     Self::Inspect
                 }
                 CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => Self::Runtime,
-                CriEffect::ExecSync { .. } => Self::Exec,
             },
             Effect::Host(_) => Self::Host,
             Effect::Sources(_) => Self::Sources,

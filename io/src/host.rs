@@ -11,6 +11,7 @@ pub mod memory;
 mod mounts;
 mod remains;
 mod remove;
+mod subpath;
 mod volume;
 
 use self::cgroup::Cgroups;
@@ -167,6 +168,7 @@ impl Inner {
             HostEffect::RemoveRemains(gone) => {
                 done(remains::remove(gone, &self.config.pods_dir, &self.config.pod_logs_dir, cancel))
             }
+            HostEffect::SetUpVolume(setup) => volume::set_up(setup, cancel).map(|()| Answer::Nothing),
         }
     }
 
@@ -175,9 +177,13 @@ impl Inner {
             self.cgroups.create(cgroup)?;
         }
         files::make_dirs(&prepare.dirs, || cancel.check())?;
-        for volume in &prepare.volumes {
+        // One volume's trouble is told and keeps none of the others.
+        let mut failed = Vec::new();
+        for setup in &prepare.volumes {
             cancel.check()?;
-            volume::set_up(volume)?;
+            if let Err(error) = volume::set_up(setup, cancel) {
+                failed.push((Arc::clone(setup.name()), error.message));
+            }
         }
         let mut log_attempts = Vec::new();
         for (container, dir) in &prepare.log_dirs {
@@ -186,7 +192,11 @@ impl Inner {
             }
         }
         log_attempts.sort();
-        Ok(Answer::Host(HostAnswer::PodPrepared { log_attempts }))
+        Ok(Answer::Host(if failed.is_empty() {
+            HostAnswer::PodPrepared { log_attempts }
+        } else {
+            HostAnswer::PodPreparedInPart { log_attempts, failed }
+        }))
     }
 
     fn clean_pod(&self, clean: &CleanPod, cancel: &Cancel) -> Result<Answer, HostError> {
@@ -221,6 +231,10 @@ fn prepare_container(prepare: &PrepareContainer, cancel: &Cancel) -> Result<Answ
         cancel.check()?;
         files::write_file(file)?;
     }
+    for part in &prepare.sub_paths {
+        cancel.check()?;
+        subpath::bind(part)?;
+    }
     Ok(Answer::Nothing)
 }
 
@@ -244,7 +258,7 @@ fn below(path: &str, top: &str) -> Result<PathBuf, HostError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use components::edge::host::{Dir, File, VolumeSetup};
+    use components::edge::host::{Dir, File, Medium, OwnPlace, SubPath, VolumeSetup};
     use std::fs;
 
     struct Rig {
@@ -283,11 +297,15 @@ mod tests {
         let logs = rig.path("logs/ns_p_uid");
         let prepare = PreparePod {
             dirs: vec![Dir { path: pod.clone(), mode: 0o750 }, Dir { path: format!("{logs}/c"), mode: 0o755 }],
-            volumes: vec![VolumeSetup::EmptyDirMemory {
+            volumes: vec![VolumeSetup::EmptyDir {
                 name: Arc::from("m"),
-                path: format!("{pod}/volumes/m"),
-                size_bytes: Some(65536),
-                group: None,
+                place: OwnPlace {
+                    path: format!("{pod}/volumes/m"),
+                    marker: format!("{pod}/plugins/m"),
+                    group: None,
+                    only_on_mismatch: false,
+                },
+                medium: Medium::Memory { size_bytes: 65536 },
             }],
             log_dirs: vec![(Arc::from("c"), format!("{logs}/c")), (Arc::from("a"), format!("{logs}/a"))],
             cgroup: None,
@@ -295,6 +313,13 @@ mod tests {
         let container = PrepareContainer {
             dirs: vec![Dir { path: format!("{pod}/containers/c"), mode: 0o750 }],
             files: vec![File { path: format!("{pod}/etc-hosts"), mode: 0o644, content: "h".to_owned() }],
+            sub_paths: vec![SubPath {
+                volume: Arc::from("m"),
+                container: Arc::from("c"),
+                root: format!("{pod}/volumes/m"),
+                path: "sub".to_owned(),
+                target: format!("{pod}/volume-subpaths/m/c/0"),
+            }],
         };
         for attempts in [vec![], vec![(Arc::from("c"), 3)]] {
             let answer = rig.run(HostEffect::PreparePod(Box::new(prepare.clone()))).await.unwrap();
@@ -345,9 +370,9 @@ mod tests {
             }],
             ..PreparePod::default()
         };
-        let failure = rig.run(HostEffect::PreparePod(Box::new(prepare))).await.unwrap_err();
-        assert_eq!(failure.message, "hostPath type check failed: /no/such is not a directory");
-        assert_eq!(failure.class, FailureClass::NotFound);
+        let answer = rig.run(HostEffect::PreparePod(Box::new(prepare))).await.unwrap();
+        let failed = vec![(Arc::from("h"), "hostPath /no/such doesn't exist".to_owned())];
+        assert_eq!(answer, Answer::Host(HostAnswer::PodPreparedInPart { log_attempts: Vec::new(), failed }));
     }
 
     #[test]

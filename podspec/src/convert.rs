@@ -5,19 +5,16 @@ mod probes;
 
 use crate::resources::parse;
 use crate::validate::dotted;
-use crate::{Origin, apparmor, go_json, image, resources};
+use crate::{Origin, apparmor, go_json, image, resources, volumes};
 use components::edge::cri::{DnsConfig, GroupsPolicy, Propagation, Protocol, Seccomp};
-use components::edge::host::HostPathKind;
 use components::fnv::fnv1a_32;
 use components::ids::{PodUid, Sensitive};
-use components::quantity::Quantity;
 use components::spec::{
     ContainerKind, ContainerPort, ContainerSecuritySpec, ContainerSpec, DnsPolicy, EnvSource, EnvVar, PodSecurity,
-    PodSpec, PullPolicy, RestartPolicy, Volume, VolumeMount, VolumeSource,
+    PodSpec, RecursiveReadOnly, RestartPolicy, VolumeMount,
 };
 use k8s_openapi::api::core::v1 as api;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 /// Converts a pod that [`validate`](super::validate) found to be good.
 pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, String> {
@@ -69,7 +66,7 @@ pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, St
         qos: resources::qos(spec),
         overhead: spec.overhead.as_ref().map(resources::list).unwrap_or_default(),
         resources: spec.resources.as_ref().map(resources::requirements),
-        volumes: spec.volumes.iter().flatten().map(volume).collect(),
+        volumes: spec.volumes.iter().flatten().map(volumes::convert).collect(),
         containers: containers(pod, spec),
         name: name.into(),
         json: json.into(),
@@ -125,11 +122,7 @@ fn container(c: &api::Container, kind: ContainerKind) -> ContainerSpec {
         name: c.name.as_str().into(),
         kind,
         image_to_pull: image::with_tag(&image).into(),
-        pull_policy: match c.image_pull_policy.as_deref() {
-            Some("Always") => PullPolicy::Always,
-            Some("Never") => PullPolicy::Never,
-            _ => PullPolicy::IfNotPresent,
-        },
+        pull_policy: volumes::pull_policy(c.image_pull_policy.as_deref()),
         hash: container_hash(&c.name, &image),
         image: image.into(),
         command: c.command.clone().unwrap_or_default(),
@@ -167,21 +160,23 @@ fn env_var(env: &api::EnvVar, container: &str) -> EnvVar {
     let source = if let Some(field) = from.and_then(|from| from.field_ref.as_ref()) {
         EnvSource::Field(field.field_path.clone())
     } else if let Some(resource) = from.and_then(|from| from.resource_field_ref.as_ref()) {
-        let divisor = resource.divisor.as_ref().and_then(|q| parse(&q.0)).map_or(0, |amount| amount.milli_value());
-        EnvSource::Resource {
-            container: resource
-                .container_name
-                .clone()
-                .filter(|n| !n.is_empty())
-                .unwrap_or_else(|| container.to_owned()),
-            resource: resource.resource.clone(),
-            // Nothing, or zero, stands for one.
-            divisor_milli: if divisor == 0 { 1000 } else { divisor },
-        }
+        resource_source(resource, container)
     } else {
         EnvSource::Value(Sensitive(text(&env.value)))
     };
     EnvVar { name: env.name.clone(), source }
+}
+
+/// `resourceFieldRef`, by default of the container that it stands in.
+pub(super) fn resource_source(resource: &api::ResourceFieldSelector, container: &str) -> EnvSource {
+    let divisor = resource.divisor.as_ref().and_then(|q| parse(&q.0)).map_or(0, |amount| amount.milli_value());
+    let named = resource.container_name.clone().filter(|n| !n.is_empty());
+    EnvSource::Resource {
+        container: named.unwrap_or_else(|| container.to_owned()),
+        resource: resource.resource.clone(),
+        // Nothing, or zero, stands for one.
+        divisor_milli: if divisor == 0 { 1000 } else { divisor },
+    }
 }
 
 fn port(port: &api::ContainerPort) -> ContainerPort {
@@ -205,39 +200,16 @@ fn mount(mount: &api::VolumeMount) -> VolumeMount {
         sub_path: text(&mount.sub_path),
         sub_path_expr: text(&mount.sub_path_expr),
         readonly: mount.read_only == Some(true),
-        recursive_read_only: matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible")),
+        recursive_read_only: match mount.recursive_read_only.as_deref() {
+            Some("Enabled") => RecursiveReadOnly::Enabled,
+            Some("IfPossible") => RecursiveReadOnly::IfPossible,
+            _ => RecursiveReadOnly::Disabled,
+        },
         propagation: match mount.mount_propagation.as_deref() {
             Some("HostToContainer") => Propagation::HostToContainer,
             Some("Bidirectional") => Propagation::Bidirectional,
             _ => Propagation::Private,
         },
-    }
-}
-
-fn volume(volume: &api::Volume) -> Volume {
-    let source = match (&volume.host_path, &volume.empty_dir) {
-        (Some(host), _) => {
-            VolumeSource::HostPath { path: host.path.clone(), kind: host_path_kind(host.type_.as_deref()) }
-        }
-        (None, Some(empty)) if empty.medium.as_deref() == Some("Memory") => VolumeSource::EmptyDirMemory {
-            // A limit of zero is no limit.
-            size_bytes: empty.size_limit.as_ref().and_then(|q| parse(&q.0)).map(Quantity::value).filter(|s| *s > 0),
-        },
-        _ => VolumeSource::EmptyDir,
-    };
-    Volume { name: Arc::from(volume.name.as_str()), source }
-}
-
-fn host_path_kind(kind: Option<&str>) -> HostPathKind {
-    match kind.unwrap_or_default() {
-        "DirectoryOrCreate" => HostPathKind::DirectoryOrCreate,
-        "Directory" => HostPathKind::Directory,
-        "FileOrCreate" => HostPathKind::FileOrCreate,
-        "File" => HostPathKind::File,
-        "Socket" => HostPathKind::Socket,
-        "CharDevice" => HostPathKind::CharDevice,
-        "BlockDevice" => HostPathKind::BlockDevice,
-        _ => HostPathKind::Unset,
     }
 }
 
@@ -248,6 +220,7 @@ fn pod_security(security: &api::PodSecurityContext) -> PodSecurity {
         run_as_group: security.run_as_group,
         run_as_non_root: security.run_as_non_root,
         fs_group: security.fs_group,
+        fs_group_on_mismatch: security.fs_group_change_policy.as_deref() == Some("OnRootMismatch"),
         supplemental_groups: security.supplemental_groups.clone().unwrap_or_default(),
         groups_policy: security.supplemental_groups_policy.as_deref().map(|policy| match policy {
             "Strict" => GroupsPolicy::Strict,

@@ -1,10 +1,8 @@
 //! Defaults of a v1 Pod, as the API server (and the kubelet for its own sources) fills them in.
 
-use crate::image::{Named, named};
-use crate::resources;
+use crate::{image, resources, volumes};
 use k8s_openapi::api::core::v1::{
-    Container, EmptyDirVolumeSource, EnvVar, HTTPGetAction, LifecycleHandler, Pod, PodSecurityContext, PodSpec, Probe,
-    ResourceRequirements, Volume,
+    Container, EnvVar, HTTPGetAction, LifecycleHandler, Pod, PodSecurityContext, PodSpec, Probe, ResourceRequirements,
 };
 
 /// Fills in everything that is not set and has a default.
@@ -22,7 +20,7 @@ pub(super) fn apply(pod: &mut Pod) {
     spec.service_account_name.clone_from(&account);
     spec.service_account = account;
     for volume in spec.volumes.iter_mut().flatten() {
-        default_volume(volume);
+        volumes::default(volume);
     }
     let host_network = spec.host_network == Some(true);
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
@@ -37,22 +35,8 @@ fn text(field: &mut Option<String>, default: &str) {
     }
 }
 
-fn default_volume(volume: &mut Volume) {
-    // Any field but the name would be a source.
-    if *volume == (Volume { name: volume.name.clone(), ..Volume::default() }) {
-        volume.empty_dir = Some(EmptyDirVolumeSource::default());
-    }
-    if let Some(path) = &mut volume.host_path {
-        path.type_.get_or_insert_default();
-    }
-}
-
 fn default_container(container: &mut Container, host_network: bool) {
-    let latest = match named(container.image.as_deref().unwrap_or_default()) {
-        Named::Tag(tag) => tag == "latest",
-        Named::Bare => true,
-        Named::Digest => false,
-    };
+    let latest = image::is_latest(container.image.as_deref().unwrap_or_default());
     text(&mut container.image_pull_policy, if latest { "Always" } else { "IfNotPresent" });
     text(&mut container.termination_message_path, "/dev/termination-log");
     text(&mut container.termination_message_policy, "File");

@@ -21,6 +21,11 @@ pub(super) fn named(image: &str) -> Named<'_> {
     last.split_once(':').map_or(Named::Bare, |(_, tag)| Named::Tag(tag))
 }
 
+/// True when `image` stands for whatever is newest.
+pub(super) fn is_latest(image: &str) -> bool {
+    matches!(named(image), Named::Bare | Named::Tag("latest"))
+}
+
 /// `image` with `:latest` where it has neither tag nor digest.
 pub(super) fn with_tag(image: &str) -> String {
     if named(image) == Named::Bare { format!("{image}:latest") } else { image.to_owned() }

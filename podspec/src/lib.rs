@@ -15,6 +15,7 @@ mod statics;
 mod tight;
 mod unsupported;
 mod validate;
+mod volumes;
 
 use crate::issues::Issues;
 use components::edge::sources::Source;

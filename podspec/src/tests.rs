@@ -336,13 +336,8 @@ fn api_objects_may_not_be_referenced() {
 #[test]
 fn what_is_not_supported_yet_is_refused_by_name() {
     bad(
-        &pod(
-            json!({"spec": {"volumes": [{"name": "d", "downwardAPI": {"items": []}}, {"name": "n", "nfs": {"server": "s", "path": "/"}}]}}),
-        ),
-        &[
-            "spec.volumes[0].downwardAPI: Forbidden: volume \"d\" is of a kind not supported by this version of ticklet yet",
-            "spec.volumes[1].nfs: Forbidden: volume \"n\"",
-        ],
+        &pod(json!({"spec": {"volumes": [{"name": "n", "nfs": {"server": "s", "path": "/"}}]}})),
+        &["spec.volumes[0].nfs: Forbidden: volume \"n\" is of a kind not supported by this version of ticklet yet"],
     );
     bad(&pod(json!({"spec": {"hostUsers": false}})), &["spec.hostUsers: Forbidden: not supported by this version"]);
     bad(&pod(json!({"spec": {"os": {"name": "windows"}}})), &["spec.os.name: Unsupported value: \"windows\""]);
@@ -470,6 +465,17 @@ fn volumes_and_mounts_are_checked() {
     );
     volumes(json!([{"name": "a", "emptyDir": {"sizeLimit": "-1"}}]), &["spec.volumes[0].emptyDir.sizeLimit: Invalid"]);
     volumes(json!([{"name": "a", "emptyDir": {"medium": "Disk"}}]), &["spec.volumes[0].emptyDir.medium: Unsupported"]);
+    for medium in ["HugePages-", "HugePages-x", "HugePages-0"] {
+        volumes(
+            json!([{"name": "a", "emptyDir": {"medium": medium}}]),
+            &["spec.volumes[0].emptyDir.medium: Invalid value"],
+        );
+    }
+    volumes(json!([{"name": "a", "image": {}}]), &["spec.volumes[0].image.reference: Required value"]);
+    volumes(
+        json!([{"name": "a", "image": {"reference": "x", "pullPolicy": "Maybe"}}]),
+        &["spec.volumes[0].image.pullPolicy: Unsupported"],
+    );
     let mounts = |mounts: Value, expect: &[&str]| bad(&with(json!({"volumeMounts": mounts})), expect);
     let at = "spec.containers[0].volumeMounts";
     mounts(json!([{"name": "x", "mountPath": "/a"}]), &[&format!("{at}[0].name: Not found: \"x\"")]);
@@ -493,6 +499,70 @@ fn volumes_and_mounts_are_checked() {
         json!([{"name": "e", "mountPath": "/a", "recursiveReadOnly": "Enabled"}]),
         &[&format!("{at}[0].recursiveReadOnly: Forbidden")],
     );
+}
+
+#[test]
+fn files_of_volumes_are_checked() {
+    let items = |items: Value, expect: &[&str]| {
+        let expect: Vec<String> =
+            expect.iter().map(|text| format!("spec.volumes[0].downwardAPI.items[{text}")).collect();
+        let expect: Vec<&str> = expect.iter().map(String::as_str).collect();
+        bad(&pod(json!({"spec": {"volumes": [{"name": "d", "downwardAPI": {"items": items}}]}})), &expect);
+    };
+    let name = json!({"fieldPath": "metadata.name"});
+    items(json!([{"path": "", "fieldRef": name}]), &["0].path: Required"]);
+    for path in ["/x", "a/../b", "..", "..data", "a/..", "x\u{0}"] {
+        items(json!([{"path": path, "fieldRef": name}]), &["0].path: Invalid"]);
+    }
+    items(json!([{"path": "a"}]), &["0]: Required"]);
+    items(
+        json!([{"path": "a", "fieldRef": name}, {"path": "a", "fieldRef": name}]),
+        &["1].path: Invalid value: \"a\": conflicting duplicate paths"],
+    );
+    items(json!([{"path": "a", "fieldRef": {"fieldPath": "status.podIP"}}]), &["0].fieldRef.fieldPath: Unsupported"]);
+    items(json!([{"path": "a", "mode": 512, "fieldRef": name}]), &["0].mode: Invalid"]);
+    items(
+        json!([{"path": "a", "resourceFieldRef": {"resource": "limits.cpu"}}]),
+        &["0].resourceFieldRef.containerName: Required"],
+    );
+    items(
+        json!([{"path": "a", "resourceFieldRef": {"resource": "limits.cpu", "containerName": "z"}}]),
+        &["0].resourceFieldRef.containerName: Not found"],
+    );
+    bad(
+        &pod(json!({"spec": {"volumes": [{"name": "p", "projected": {"sources": [{}]}}]}})),
+        &["spec.volumes[0].projected.sources[0]: Required"],
+    );
+}
+
+#[test]
+fn volumes_have_their_compact_form() {
+    let spec = good(&pod(json!({"spec": {"securityContext": {"fsGroupChangePolicy": "OnRootMismatch"}, "volumes": [
+        {"name": "h", "emptyDir": {"medium": "HugePages-2Mi"}},
+        {"name": "d", "downwardAPI": {"defaultMode": 256, "items": [
+            {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+            {"path": "cpu", "mode": 420, "resourceFieldRef": {"containerName": "c", "resource": "limits.cpu", "divisor": "1m"}},
+        ]}},
+        {"name": "p", "projected": {"sources": [{"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}}]}},
+        {"name": "i", "image": {"reference": "reg.example/data"}},
+        {"name": "j", "image": {"reference": "reg.example/data:2"}},
+    ]}}))).spec;
+    assert!(spec.security.fs_group_on_mismatch);
+    let sources: Vec<_> = spec.volumes.iter().map(|volume| &volume.source).collect();
+    assert_eq!(*sources[0], VolumeSource::EmptyDirHugePages { page_bytes: Some(2 << 20) });
+    let VolumeSource::Files { projected: false, items } = sources[1] else { panic!("{:?}", sources[1]) };
+    assert_eq!((items[0].mode, &items[0].source), (0o400, &EnvSource::Field("metadata.labels".to_owned())));
+    assert_eq!(items[1].mode, 0o644);
+    assert!(matches!(&items[1].source, EnvSource::Resource { divisor_milli: 1, .. }), "{:?}", items[1]);
+    let VolumeSource::Files { projected: true, items } = sources[2] else { panic!("{:?}", sources[2]) };
+    assert_eq!((items[0].path.as_str(), items[0].mode), ("n", 0o644));
+    let image = |reference: &str, to_pull: &str, pull_policy| VolumeSource::Image {
+        reference: reference.into(),
+        to_pull: to_pull.into(),
+        pull_policy,
+    };
+    assert_eq!(*sources[3], image("reg.example/data", "reg.example/data:latest", PullPolicy::Always));
+    assert_eq!(*sources[4], image("reg.example/data:2", "reg.example/data:2", PullPolicy::IfNotPresent));
 }
 
 #[test]

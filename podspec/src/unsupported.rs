@@ -78,13 +78,9 @@ fn refuse_probe(path: &str, probe: Option<&Probe>, issues: &mut Issues) {
 }
 
 fn refuse_volume(path: &str, volume: &Volume, issues: &mut Issues) {
-    if let Some(empty) = &volume.empty_dir {
-        if empty.medium.as_deref().is_some_and(|m| m.starts_with("HugePages")) {
-            issues.forbidden(&format!("{path}.emptyDir.medium"), NOT_YET);
-        }
-        return;
-    }
-    if volume.host_path.is_some() {
+    let here = volume.empty_dir.is_some() || volume.host_path.is_some() || volume.downward_api.is_some();
+    // What a projected volume may hold besides is refused as a reference to the API.
+    if here || volume.projected.is_some() || volume.image.is_some() {
         return;
     }
     let kind = kind(volume);
@@ -130,6 +126,12 @@ pub(super) fn left_out(pod: &Pod) -> Vec<&'static str> {
             if empty.mode.is_some() {
                 found.insert("mode of emptyDir");
             }
+        }
+        let items = volume.downward_api.iter().flat_map(|source| source.items.iter().flatten());
+        let default = volume.downward_api.as_ref().and_then(|source| source.default_user);
+        let projected = volume.projected.as_ref().and_then(|source| source.default_user);
+        if default.or(projected).is_some() || items.into_iter().any(|item| item.user.is_some()) {
+            found.insert("user of volume files");
         }
     }
     found.into_iter().collect()

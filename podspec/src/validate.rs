@@ -5,6 +5,7 @@ mod containers;
 mod handlers;
 mod names;
 mod pod;
+mod projections;
 mod restarts;
 mod security;
 mod volumes;

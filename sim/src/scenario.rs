@@ -83,6 +83,8 @@ pub enum What {
     StepClock(i64),
     /// The node is drained.
     Drain(Option<u32>),
+    /// A path of the host appears.
+    MakePath(String),
     /// The runtime's network comes or goes.
     Network(bool),
     /// A target of probes answers otherwise.
@@ -122,6 +124,8 @@ pub enum Now {
     Ready(String, bool),
     /// Directories of the pod (by uid) are there.
     Dirs(String, bool),
+    /// A file of the pod's (by uid) volumes, given by the end of its path, has this content.
+    File(String, String, String),
     /// Sandboxes of the pod in the runtime.
     Sandboxes(String, usize),
     /// Names of a container's log files; the time in a rotated one as `T`.

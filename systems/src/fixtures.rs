@@ -40,6 +40,7 @@ pub(crate) fn node() -> NodeConfig {
         max_pods: 110,
         end_orphans: true,
         stop_signals: true,
+        reclaim: components::node::reclaim::ReclaimConfig::default(),
         limits: NodeLimits::default(),
     }
 }

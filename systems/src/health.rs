@@ -50,7 +50,12 @@ fn take_runtime_info(
         let usable_before = runtime_usable(&health);
         let network_before = health.info.as_ref().is_some_and(|i| i.network_ready);
         match &arrived.outcome {
-            Outcome::Done(Answer::Cri(CriAnswer::RuntimeRead(info))) => {
+            Outcome::Done(Answer::Cri(CriAnswer::RuntimeRead(info) | CriAnswer::RuntimeSeen { info, .. })) => {
+                if let Outcome::Done(Answer::Cri(CriAnswer::RuntimeSeen { handlers, .. })) = &arrived.outcome
+                    && *health.handlers != **handlers
+                {
+                    health.handlers = handlers.as_slice().into();
+                }
                 if info.runtime_ready {
                     health.ready_seen = Some(clock.now.mono);
                 }

@@ -21,6 +21,7 @@ pub mod sources;
 pub mod status;
 mod sysctls;
 pub mod turns;
+pub mod volumes;
 
 use engine::Engine;
 
@@ -32,6 +33,7 @@ pub fn plugin(engine: &mut Engine) {
     pleg::plugin(engine);
     sources::plugin(engine);
     lifecycle::plugin(engine);
+    volumes::plugin(engine);
     probes::plugin(engine);
     runtime::plugin(engine);
     status::plugin(engine);

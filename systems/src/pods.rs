@@ -6,6 +6,7 @@ use bevy_ecs::prelude::*;
 use components::ids::PodUid;
 use components::spec::PodSpec;
 use components::time::Now;
+use components::volumes::PodVolumes;
 use components::world::{
     ContainerOf, ContainerRun, Desired, Flow, Lifecycle, Observed, PodIndex, PodKey, Reported, Stage,
 };
@@ -123,7 +124,7 @@ fn spawn_entity(world: &mut World, uid: &PodUid, now: Now) -> Entity {
     let key = PodKey { uid: uid.clone(), slot };
     let probes = components::probes::Probes::default();
     let bundle = (key, desired, lifecycle, Observed::default(), Flow::default(), Reported::default(), probes);
-    let pod = world.spawn(bundle).id();
+    let pod = world.spawn((bundle, PodVolumes::default())).id();
     world.resource_mut::<PodIndex>().by_uid.insert(uid.clone(), pod);
     pod
 }

@@ -5,12 +5,12 @@
 
 mod act;
 mod actions;
-mod backoff;
-mod cgroups;
+pub(crate) mod backoff;
+pub(crate) mod cgroups;
 mod completions;
 mod config;
 mod dns;
-mod env;
+pub(crate) mod env;
 mod hooks;
 mod hosts;
 mod order;

@@ -29,6 +29,8 @@ mod runtime;
 mod streams;
 #[path = "containerd/traces.rs"]
 mod traces;
+#[path = "containerd/volumes.rs"]
+mod volumes;
 
 use std::time::Duration;
 

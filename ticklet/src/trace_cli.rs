@@ -42,6 +42,7 @@ pub(crate) fn commands() -> [Command; 2] {
                 .help("Tell this pod's story instead (name, namespace/name or uid)"),
         )
         .arg(path("config", "Run it with another KubeletConfiguration and list what would be decided otherwise"))
+        .arg(path("renew", "Write the same inputs with what is decided now to this file, which must not be there"))
         .arg(path("report", "Write a self-contained HTML page to this file, which must not be there"));
     let trace = Command::new("trace")
         .about("Look into recorded traces")
@@ -113,6 +114,12 @@ fn replay(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     if let Some(name) = matches.get_one::<String>("pod") {
         return pod(&mut out, &path, &data, name);
+    }
+    if let Some(to) = matches.get_one::<PathBuf>("renew") {
+        let renewed = replaying::renew(&data).with_context(|| format!("failed to replay {}", path.display()))?;
+        create(to, &renewed)?;
+        writeln!(out, "written to {}", to.display())?;
+        return Ok(ExitCode::SUCCESS);
     }
     let other = matches.get_one::<PathBuf>("config").map(PathBuf::as_path);
     let verdict =

@@ -139,6 +139,13 @@ pub enum CriAnswer {
         /// The beginning of its standard output, then of its error output.
         output: String,
     },
+    /// To `ReadRuntime`, with what the handlers can do.
+    RuntimeSeen {
+        /// The runtime.
+        info: RuntimeInfo,
+        /// Its handlers, by name.
+        handlers: Vec<RuntimeHandler>,
+    },
 }
 
 /// An image that is here.
@@ -205,6 +212,17 @@ pub struct RuntimeInfo {
     pub message: String,
     /// cgroup driver of `RuntimeConfig` (`systemd` or `cgroupfs`), where the runtime says it.
     pub cgroup_driver: Option<String>,
+}
+
+/// A handler of the runtime, as a runtime class may name it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RuntimeHandler {
+    /// Name; empty for the default.
+    pub name: String,
+    /// It can make mounts read-only with all that lies below them.
+    pub recursive_read_only: bool,
+    /// It can give a pod a user namespace.
+    pub user_namespaces: bool,
 }
 
 /// State of a sandbox.
@@ -579,6 +597,23 @@ pub struct Mount {
     pub recursive_read_only: bool,
     /// Propagation.
     pub propagation: Propagation,
+    /// Relabel for SELinux.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub selinux_relabel: bool,
+    /// The files of an image in place of a path of the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageMount>,
+}
+
+/// What of an image is mounted.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct ImageMount {
+    /// Resolved image (id or digest).
+    pub image_ref: String,
+    /// Image as the pod names it.
+    pub user_specified: String,
+    /// Path within the image; empty for all of it.
+    pub sub_path: String,
 }
 
 /// `MountPropagation`.

@@ -30,6 +30,8 @@ pub enum HostEffect {
     LookAtRemains(Box<reclaim::LookAtRemains>),
     /// Remove a directory whose pod is gone.
     RemoveRemains(Box<reclaim::RemoveRemains>),
+    /// Set up one volume of a pod, or bring its content up to date. Idempotent.
+    SetUpVolume(Box<VolumeSetup>),
 }
 
 /// Input of [`HostEffect::PreparePod`].
@@ -77,25 +79,25 @@ pub struct Cgroup {
 /// One volume to set up.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum VolumeSetup {
-    /// A directory of the pod's own, on disk.
+    /// A directory of the pod's own.
     EmptyDir {
         /// Volume name.
         name: Arc<str>,
-        /// Directory to make with mode 0777.
-        path: String,
-        /// Group that owns it (`fsGroup`), with the set-group-id bit.
-        group: Option<i64>,
+        /// The directory.
+        place: OwnPlace,
+        /// What lies below it.
+        medium: Medium,
     },
-    /// A memory file system of the pod's own.
-    EmptyDirMemory {
+    /// Files that are written for the pod, in a memory file system of its own; all of them change at once.
+    Files {
         /// Volume name.
         name: Arc<str>,
-        /// Mount point.
-        path: String,
-        /// Size limit in bytes.
-        size_bytes: Option<i64>,
-        /// Group that owns it.
-        group: Option<i64>,
+        /// The directory.
+        place: OwnPlace,
+        /// Size of the memory file system in bytes.
+        size_bytes: i64,
+        /// The files, by path.
+        files: Vec<ProjectedFile>,
     },
     /// A path of the host, checked or made as its type says.
     HostPath {
@@ -106,6 +108,57 @@ pub enum VolumeSetup {
         /// What must be there.
         kind: HostPathKind,
     },
+}
+
+impl VolumeSetup {
+    /// The volume's name.
+    #[must_use]
+    pub const fn name(&self) -> &Arc<str> {
+        match self {
+            Self::EmptyDir { name, .. } | Self::Files { name, .. } | Self::HostPath { name, .. } => name,
+        }
+    }
+}
+
+/// A directory that belongs to one volume of one pod.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct OwnPlace {
+    /// The directory, made open to all when missing.
+    pub path: String,
+    /// Directory that holds a file `ready` once the volume was set up; what containers changed since is left alone.
+    pub marker: String,
+    /// Group that owns it (`fsGroup`), with the set-group-id bit.
+    pub group: Option<i64>,
+    /// `fsGroupChangePolicy` is `OnRootMismatch`: a tree whose top already fits is not walked.
+    pub only_on_mismatch: bool,
+}
+
+/// What an own directory's content lies on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub enum Medium {
+    /// The disk of the root directory.
+    Disk,
+    /// A memory file system.
+    Memory {
+        /// Size limit in bytes.
+        size_bytes: i64,
+    },
+    /// Huge pages.
+    HugePages {
+        /// Size of a page in bytes.
+        page_bytes: i64,
+    },
+}
+
+/// A file of [`VolumeSetup::Files`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProjectedFile {
+    /// Path below the volume, without `..`.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Content.
+    pub content: String,
 }
 
 /// `hostPath.type`.
@@ -136,6 +189,25 @@ pub struct PrepareContainer {
     pub dirs: Vec<Dir>,
     /// Files to write.
     pub files: Vec<File>,
+    /// Parts of volumes to bind to a place of their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sub_paths: Vec<SubPath>,
+}
+
+/// A part of a volume that one container mounts. It is looked up without leaving the volume, whatever links containers
+/// put there, made when missing, and bound to a path that nobody else can change.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SubPath {
+    /// Volume name, for messages.
+    pub volume: Arc<str>,
+    /// Container name, for messages.
+    pub container: Arc<str>,
+    /// The volume's path.
+    pub root: String,
+    /// Path below the volume, without `..`.
+    pub path: String,
+    /// Where it is bound.
+    pub target: String,
 }
 
 /// A file to write whole.
@@ -180,5 +252,12 @@ pub enum HostAnswer {
         pod_dirs: Vec<String>,
         /// In the directory of log directories.
         log_dirs: Vec<String>,
+    },
+    /// The pod is prepared, but not all of its volumes are.
+    PodPreparedInPart {
+        /// See [`HostAnswer::PodPrepared`].
+        log_attempts: Vec<(Arc<str>, u32)>,
+        /// Volumes that could not be set up, with what was said.
+        failed: Vec<(Arc<str>, String)>,
     },
 }

@@ -162,6 +162,7 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         HostEffect::RemoveRemains(it) => match &**it {
             RemoveRemains::PodDir(path) | RemoveRemains::LogDir(path) => write!(f, "RemoveRemains {path}"),
         },
+        HostEffect::SetUpVolume(it) => write!(f, "SetUpVolume {}", it.name()),
     }
 }
 
@@ -186,6 +187,9 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Host(HostAnswer::RemainsFound { pod_dirs, log_dirs }) => {
             write!(f, "RemainsFound {} pod and {} log directories", pod_dirs.len(), log_dirs.len())
         }
+        Answer::Host(HostAnswer::PodPreparedInPart { failed, .. }) => {
+            write!(f, "PodPrepared without {} volumes", failed.len())
+        }
         Answer::Sources(SourcesAnswer::ManifestsRead { source, manifests, problems }) => {
             let (good, bad) = (manifests.len(), problems.len());
             write!(f, "ManifestsRead {} {good} objects {bad} problems", source.annotation())
@@ -202,7 +206,7 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn cri_answer(answer: &CriAnswer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match answer {
-        CriAnswer::RuntimeRead(info) => {
+        CriAnswer::RuntimeRead(info) | CriAnswer::RuntimeSeen { info, .. } => {
             let (name, version) = (&info.name, &info.version);
             let (runtime, network) = (info.runtime_ready, info.network_ready);
             write!(f, "RuntimeRead {name} {version} ready {runtime} network {network}")

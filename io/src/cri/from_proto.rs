@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 
 use components::edge::cri::{
-    ContainerState, ContainerStatus, CriAnswer, FoundImage, PodInspection, RuntimeInfo, SandboxState, SandboxStatus,
+    ContainerState, ContainerStatus, CriAnswer, FoundImage, PodInspection, RuntimeHandler, RuntimeInfo, SandboxState,
+    SandboxStatus,
 };
 use components::ids::{ContainerId, SandboxId};
 use components::time::Wall;
@@ -43,6 +44,21 @@ pub(super) fn runtime_info(
         message: complaints.join(", "),
         cgroup_driver: driver,
     }
+}
+
+/// What the handlers can do, by name; runtimes before CRI 1.30 do not say.
+pub(super) fn handlers(status: &pb::StatusResponse) -> Vec<RuntimeHandler> {
+    let handler = |handler: &pb::RuntimeHandler| {
+        let can = handler.features.unwrap_or_default();
+        RuntimeHandler {
+            name: handler.name.clone(),
+            recursive_read_only: can.recursive_read_only_mounts,
+            user_namespaces: can.user_namespaces,
+        }
+    };
+    let mut handlers: Vec<RuntimeHandler> = status.runtime_handlers.iter().map(handler).collect();
+    handlers.sort_by(|a, b| a.name.cmp(&b.name));
+    handlers
 }
 
 pub(super) fn found_image(image: pb::Image) -> FoundImage {

@@ -131,6 +131,13 @@ fn mount(mount: Mount, users: Option<IdRange>) -> pb::Mount {
         recursive_read_only: mount.recursive_read_only,
         uid_mappings: users.map(mapping).into_iter().collect(),
         gid_mappings: users.map(mapping).into_iter().collect(),
+        selinux_relabel: mount.selinux_relabel,
+        image_sub_path: mount.image.as_ref().map(|image| image.sub_path.clone()).unwrap_or_default(),
+        image: mount.image.map(|image| pb::ImageSpec {
+            image: image.image_ref,
+            user_specified_image: image.user_specified,
+            ..Default::default()
+        }),
         ..Default::default()
     }
 }

@@ -40,6 +40,8 @@ pub fn machine(
         cgroup_v2: statfs("/sys/fs/cgroup").is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC),
         resolver,
         etc_hosts: etc_hosts(Path::new("/etc/hosts"))?,
+        // The kernel's own file system of SELinux is there exactly when it is enabled.
+        selinux: fs::metadata("/sys/fs/selinux/enforce").is_ok(),
         boot_id: read(Path::new("/proc/sys/kernel/random/boot_id"))?.trim().to_owned(),
     })
 }

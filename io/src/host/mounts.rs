@@ -84,11 +84,25 @@ fn unescape(text: &str) -> String {
 
 /// True when something is mounted exactly there.
 pub(super) fn is_mount_point(path: &Path) -> Result<bool, HostError> {
+    let Some(path) = real(path)? else { return Ok(false) };
     Ok(read()?.iter().any(|mount| mount.point == path))
+}
+
+/// The path as the mount table has it, when there is such a place: without links, except for the last element, which
+/// is never followed.
+fn real(path: &Path) -> Result<Option<PathBuf>, HostError> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(Some(path.to_owned())) };
+    match parent.canonicalize() {
+        Ok(parent) => Ok(Some(parent.join(name))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(HostError::io("resolve", parent, &error)),
+    }
 }
 
 /// Unmounts everything at or below `dir`, newest first. Fails when a mount remains.
 pub(super) fn unmount_below(dir: &Path, cancel: &Cancel) -> Result<(), HostError> {
+    let Some(dir) = real(dir)? else { return Ok(()) };
+    let dir = dir.as_path();
     let mut trouble = None;
     for pass in 0..PASSES {
         cancel.check()?;
@@ -156,5 +170,27 @@ not a line
     #[test]
     fn this_process_has_a_mount_table() {
         assert!(is_mount_point(Path::new("/proc")).unwrap());
+        assert!(!is_mount_point(Path::new("/proc/no/such/place")).unwrap());
+    }
+
+    /// One mount that is in use must not keep the others of the pod mounted.
+    #[test]
+    fn a_busy_mount_is_named_and_the_others_go() {
+        use nix::mount::{MsFlags, mount};
+        let top = tempfile::tempdir().unwrap();
+        let pod = top.path().join("pod");
+        for name in ["a", "busy", "z"] {
+            let path = pod.join(name);
+            fs::create_dir_all(&path).unwrap();
+            mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some("size=64k")).unwrap();
+        }
+        let held = fs::File::create(pod.join("busy/held")).unwrap();
+        let error = unmount_below(&pod, &Cancel::default()).unwrap_err();
+        let left: Vec<_> =
+            ["a", "busy", "z"].into_iter().filter(|name| is_mount_point(&pod.join(name)).unwrap()).collect();
+        drop(held);
+        unmount_below(&pod, &Cancel::default()).unwrap();
+        assert_eq!(left, ["busy"]);
+        assert!(error.message.contains("busy") && error.message.contains("unmount"), "{error}");
     }
 }

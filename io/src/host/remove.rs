@@ -7,7 +7,7 @@ use super::{Cancel, HostError};
 use components::edge::FailureClass;
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, renameat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, renameat};
 use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::{CStr, CString};
@@ -28,9 +28,10 @@ pub(super) fn remove_tree(path: &Path, cancel: &Cancel) -> Result<(), HostError>
         Err(Errno::ENOENT) => return Ok(()),
         Err(errno) => return Err(HostError::errno("open", parent_path, errno)),
     };
-    let top = match Dir::openat(&parent, name, flags | OFlag::O_NOFOLLOW, Mode::empty()) {
+    let top = match open_here(&parent, name) {
         Ok(top) => top,
         Err(Errno::ENOENT) => return Ok(()),
+        Err(Errno::EXDEV) => return Err(other_file_system(path)),
         Err(errno) => return Err(HostError::errno("open", path, errno)),
     };
     let device = device_of(&top, path)?;
@@ -75,10 +76,10 @@ impl Tree<'_> {
 
     /// Empties a directory that lies right in the top one.
     fn empty_child(&mut self, name: &CStr, path: &Path) -> Result<(), HostError> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        let mut child = match Dir::openat(&self.top, name, flags, Mode::empty()) {
+        let mut child = match open_here(&self.top, name) {
             Ok(child) => child,
             Err(Errno::ENOENT) => return Ok(()),
+            Err(Errno::EXDEV) => return Err(other_file_system(path)),
             Err(errno) => return Err(HostError::errno("open", path, errno)),
         };
         if device_of(&child, path)? != self.device {
@@ -132,6 +133,19 @@ impl Tree<'_> {
                 Err(errno) => Err(HostError::errno("look at", path, errno)),
             },
         }
+    }
+}
+
+/// Opens a directory unless it is a link or a mount point. A bind mount may lie on the same file system, so that its
+/// device tells nothing.
+fn open_here<P: ?Sized + nix::NixPath>(parent: &Dir, name: &P) -> Result<Dir, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_XDEV);
+    match openat2(parent, name, how) {
+        Ok(fd) => Dir::from_fd(fd),
+        // Kernels before 5.6: the check of the device remains.
+        Err(Errno::ENOSYS) => Dir::openat(parent, name, flags, Mode::empty()),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -199,6 +213,32 @@ mod tests {
         let error = remove_tree(&tree, &Cancel::default()).unwrap_err();
         assert_eq!(error.class, FailureClass::Invalid, "{error}");
         assert!(outside.join("precious").exists());
+    }
+
+    /// What a bind mount shows belongs to somebody else, although it lies on the same file system.
+    #[test]
+    fn nothing_is_removed_through_a_bind_mount() {
+        use nix::mount::{MsFlags, mount, umount};
+        let top = tempfile::tempdir().unwrap();
+        let outside = top.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("precious"), "1").unwrap();
+        let tree = top.path().join("tree");
+        for place in [tree.join("bound"), tree.join("deep/bound"), tree.clone()] {
+            fs::create_dir_all(&place).unwrap();
+            let none: Option<&str> = None;
+            mount(Some(&outside), &place, none, MsFlags::MS_BIND, none).unwrap();
+            let refused = remove_tree(&tree, &Cancel::default());
+            // A deep one may have been moved up with its directory, never entered.
+            let points = crate::host::mounts::read().unwrap().into_iter().map(|mount| mount.point);
+            for point in points.filter(|point| point.starts_with(&tree)) {
+                umount(&point).unwrap();
+            }
+            assert!(refused.is_err());
+            assert_eq!(fs::read_to_string(outside.join("precious")).unwrap(), "1");
+        }
+        remove_tree(&tree, &Cancel::default()).unwrap();
+        assert!(!tree.exists());
     }
 
     #[test]

@@ -141,7 +141,7 @@ async fn a_healthy_runtime_says_who_it_is() {
         message: String::new(),
         cgroup_driver: Some("cgroupfs".into()),
     };
-    assert_eq!(rig.run(CriEffect::ReadRuntime).await, done(CriAnswer::RuntimeRead(info)));
+    assert_eq!(rig.run(CriEffect::ReadRuntime).await, done(CriAnswer::RuntimeSeen { info, handlers: Vec::new() }));
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn an_old_runtime_without_runtime_config_is_tolerated_and_complaints_are_t
         message: "NetworkReady=false reason:Why message:because".into(),
         cgroup_driver: None,
     };
-    assert_eq!(rig.run(CriEffect::ReadRuntime).await, done(CriAnswer::RuntimeRead(info)));
+    assert_eq!(rig.run(CriEffect::ReadRuntime).await, done(CriAnswer::RuntimeSeen { info, handlers: Vec::new() }));
 }
 
 fn sandbox(id: usize) -> pb::PodSandbox {

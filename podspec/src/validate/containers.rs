@@ -11,7 +11,7 @@ use crate::issues::Issues;
 use crate::resources::{is_sidecar, parse};
 use crate::unsupported::each_container;
 use components::quantity::Quantity;
-use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, EnvVarSource, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, EnvVarSource, PodSpec, ResourceFieldSelector};
 use std::collections::BTreeSet;
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
@@ -37,8 +37,7 @@ pub(super) fn check(spec: &PodSpec, volumes: &BTreeSet<&str>, issues: &mut Issue
     }
     let mut names = BTreeSet::new();
     let mut host_ports = BTreeSet::new();
-    let all: BTreeSet<String> =
-        spec.init_containers.iter().flatten().chain(&spec.containers).map(|c| c.name.clone()).collect();
+    let all = names_of(spec);
     each_container(spec, |path, init, container| {
         check_name(path, container, issues);
         if !container.name.is_empty() && !names.insert(container.name.clone()) {
@@ -142,6 +141,11 @@ fn check_host_ports(path: &str, container: &Container, taken: &mut BTreeSet<Stri
     }
 }
 
+/// Names of all containers.
+pub(super) fn names_of(spec: &PodSpec) -> BTreeSet<String> {
+    spec.init_containers.iter().flatten().chain(&spec.containers).map(|c| c.name.clone()).collect()
+}
+
 fn check_env(path: &str, container: &Container, all: &BTreeSet<String>, issues: &mut Issues) {
     for (i, env) in container.env.iter().flatten().enumerate() {
         let path = format!("{path}.env[{i}]");
@@ -192,29 +196,38 @@ fn check_value_from(path: &str, env: &EnvVar, from: &EnvVarSource, all: &BTreeSe
         }
     }
     if let Some(resource) = &from.resource_field_ref {
-        let path = format!("{path}.resourceFieldRef");
-        let name = resource.resource.as_str();
-        let good = name.split_once('.').is_some_and(|(side, what)| {
-            matches!(side, "limits" | "requests")
-                && (matches!(what, "cpu" | "memory" | "ephemeral-storage") || what.starts_with("hugepages-"))
-        });
-        if !good {
-            let set = ["limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory"];
-            issues.unsupported(&format!("{path}.resource"), name, &set);
-        }
-        if let Some(other) = resource.container_name.as_deref().filter(|n| !n.is_empty() && !all.contains(*n)) {
-            issues.not_found(&format!("{path}.containerName"), other);
-        }
-        if let Some(divisor) = &resource.divisor
-            && parse(&divisor.0).is_none_or(Quantity::is_negative)
-        {
-            issues.invalid(&format!("{path}.divisor"), &divisor.0, "must be a quantity, such as 1m, 1 or 1Mi");
-        }
+        check_resource_ref(&format!("{path}.resourceFieldRef"), resource, all, issues);
     }
 }
 
-/// `metadata.labels['KEY']` or `metadata.annotations['KEY']` with a good key.
-fn is_map_key(path: &str) -> bool {
+/// Checks a `resourceFieldRef` against the pod's containers.
+pub(super) fn check_resource_ref(
+    path: &str,
+    resource: &ResourceFieldSelector,
+    containers: &BTreeSet<String>,
+    issues: &mut Issues,
+) {
+    let name = resource.resource.as_str();
+    let good = name.split_once('.').is_some_and(|(side, what)| {
+        matches!(side, "limits" | "requests")
+            && (matches!(what, "cpu" | "memory" | "ephemeral-storage") || what.starts_with("hugepages-"))
+    });
+    if !good {
+        let set = ["limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory"];
+        issues.unsupported(&format!("{path}.resource"), name, &set);
+    }
+    if let Some(other) = resource.container_name.as_deref().filter(|n| !n.is_empty() && !containers.contains(*n)) {
+        issues.not_found(&format!("{path}.containerName"), other);
+    }
+    if let Some(divisor) = &resource.divisor
+        && parse(&divisor.0).is_none_or(Quantity::is_negative)
+    {
+        issues.invalid(&format!("{path}.divisor"), &divisor.0, "must be a quantity, such as 1m, 1 or 1Mi");
+    }
+}
+
+/// True for `metadata.labels['KEY']` or `metadata.annotations['KEY']` with a good key.
+pub(super) fn is_map_key(path: &str) -> bool {
     let inside = |prefix: &str| path.strip_prefix(prefix)?.strip_suffix("']");
     inside("metadata.labels['").is_some_and(|key| names::qualified(key).is_none())
         || inside("metadata.annotations['").is_some_and(|key| names::qualified(&key.to_ascii_lowercase()).is_none())

@@ -16,7 +16,7 @@ const MAX_SECONDS: i64 = i32::MAX as i64;
 
 /// Adds everything that is wrong with `spec`.
 pub(super) fn check(spec: &PodSpec, issues: &mut Issues) {
-    let volumes = volumes::check(spec.volumes.as_deref().unwrap_or_default(), issues);
+    let volumes = volumes::check(spec.volumes.as_deref().unwrap_or_default(), &containers::names_of(spec), issues);
     containers::check(spec, &volumes, issues);
     one_of("spec.restartPolicy", spec.restart_policy.as_deref(), &RESTART_POLICIES, issues);
     seconds("spec.terminationGracePeriodSeconds", spec.termination_grace_period_seconds, 0, issues);

@@ -1,7 +1,7 @@
 //! Rules of volumes and of how containers mount them.
 
-use super::names;
 use super::pod::one_of;
+use super::{names, projections};
 use crate::issues::Issues;
 use crate::resources::parse;
 use components::quantity::Quantity;
@@ -12,8 +12,12 @@ const HOST_PATH_TYPES: [&str; 8] =
     ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
 const MEDIA: [&str; 3] = ["", "Memory", "HugePages"];
 
-/// Checks all volumes and returns their names.
-pub(super) fn check<'a>(volumes: &'a [Volume], issues: &mut Issues) -> BTreeSet<&'a str> {
+/// Checks all volumes and returns their names. `containers` are the names of the pod's containers.
+pub(super) fn check<'a>(
+    volumes: &'a [Volume],
+    containers: &BTreeSet<String>,
+    issues: &mut Issues,
+) -> BTreeSet<&'a str> {
     let mut seen = BTreeSet::new();
     for (i, volume) in volumes.iter().enumerate() {
         let path = format!("spec.volumes[{i}]");
@@ -25,6 +29,7 @@ pub(super) fn check<'a>(volumes: &'a [Volume], issues: &mut Issues) -> BTreeSet<
             issues.duplicate(&format!("{path}.name"), &volume.name);
         }
         check_source(&path, volume, issues);
+        projections::check(&path, volume, containers, issues);
     }
     seen
 }
@@ -35,7 +40,10 @@ fn check_source(path: &str, volume: &Volume, issues: &mut Issues) {
     }
     if let Some(empty) = &volume.empty_dir {
         let medium = empty.medium.as_deref().unwrap_or_default();
-        if !(MEDIA.contains(&medium) || medium.starts_with("HugePages-")) {
+        let page = medium.strip_prefix("HugePages-");
+        if page.is_some_and(|size| parse(size).is_none_or(|size| size.value() <= 0)) {
+            issues.invalid(&format!("{path}.emptyDir.medium"), medium, "must name a page size, such as HugePages-2Mi");
+        } else if page.is_none() && !MEDIA.contains(&medium) {
             issues.unsupported(&format!("{path}.emptyDir.medium"), medium, &MEDIA);
         }
         if let Some(limit) = &empty.size_limit
@@ -68,7 +76,7 @@ fn source_count(volume: &Volume) -> usize {
 }
 
 /// True when a path has a `..` element.
-fn goes_up(path: &str) -> bool {
+pub(super) fn goes_up(path: &str) -> bool {
     path.split('/').any(|part| part == "..")
 }
 

@@ -1,6 +1,7 @@
 //! Checks on what the core asks for, and on what is done when it takes effect.
 
 use super::{Checks, probes};
+use crate::node::host::Host;
 use crate::runtime::Runtime;
 use crate::runtime::model::Container;
 use bevy_ecs::prelude::World;
@@ -184,6 +185,18 @@ impl Checks {
         }
     }
 
+    /// What a container mounts of its pod's directory is there before the container is made.
+    pub fn check_mounts(&mut self, host: &Host, effect: &CriEffect, now: Mono) {
+        let CriEffect::CreateContainer { config, sandbox_config, .. } = effect else { return };
+        let own = format!("/pods/{}/", sandbox_config.uid);
+        for mount in config.mounts.iter().filter(|mount| mount.host_path.contains(&own)) {
+            if !host.paths.contains(&mount.host_path) {
+                let (name, path) = (&config.name, &mount.host_path);
+                self.violate(format!("{name} of {} is made before {path} is there", sandbox_config.uid), now);
+            }
+        }
+    }
+
     fn check_start(&mut self, container: &Container, runtime: &Runtime, now: Mono) {
         let starts = container.state == components::edge::cri::ContainerState::Created
             && runtime.sandboxes().get(&container.sandbox).is_some_and(|s| s.state == SandboxState::Ready);
@@ -214,6 +227,12 @@ impl Checks {
             HostEffect::PreparePod(_) => {
                 self.cleaned.remove(uid);
             }
+            HostEffect::PrepareContainer(_) => {}
+            HostEffect::SetUpVolume(setup) if self.cleaned.contains(uid) => {
+                let text = format!("volume {} of {uid} is set up although its remains were removed", setup.name());
+                self.violate(text, now);
+            }
+            HostEffect::SetUpVolume(_) => {}
             HostEffect::CleanPod(_) | HostEffect::RemoveRemains(_) => {
                 self.cleaned.insert(uid.clone());
                 if let Some(container) = runtime.containers_of(uid).find(|c| runtime.is_running(&c.id)) {

@@ -276,6 +276,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::CleanLogLinks(_) => "CleanLogLinks",
             HostEffect::LookAtRemains(_) => "LookAtRemains",
             HostEffect::RemoveRemains(_) => "RemoveRemains",
+            HostEffect::SetUpVolume(_) => "SetUpVolume",
         },
         Effect::Hooks(HooksEffect::CallHttp(_)) => "CallHttp",
         Effect::Sources(read) => match read {

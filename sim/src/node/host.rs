@@ -27,6 +27,8 @@ pub struct Host {
     pub links: BTreeMap<String, String>,
     /// When the effect that runs takes effect.
     pub clock: Mono,
+    /// Files of volumes by the volume's path: their paths within and their content.
+    pub written: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Host {
@@ -45,6 +47,7 @@ impl Host {
                 self.clean(pod);
                 Ok(None)
             }
+            HostEffect::SetUpVolume(volume) => self.set_up(volume).map(|()| None),
             other => self.run_reclaim(other),
         }
     }
@@ -58,19 +61,31 @@ impl Host {
     fn prepare_pod(&mut self, pod: &PreparePod) -> Result<HostAnswer, Refusal> {
         self.cgroups.extend(pod.cgroup.iter().map(|c| c.path.clone()));
         self.paths.extend(pod.dirs.iter().map(|d| d.path.clone()));
+        let mut failed = Vec::new();
         for volume in &pod.volumes {
-            self.set_up(volume)?;
+            if let Err(refusal) = self.set_up(volume) {
+                failed.push((volume.name().clone(), refusal.message));
+            }
         }
         let attempts = pod.log_dirs.iter().filter_map(|(name, dir)| Some((name.clone(), self.highest_attempt(dir)?)));
         let mut log_attempts: Vec<_> = attempts.collect();
         log_attempts.sort();
-        Ok(HostAnswer::PodPrepared { log_attempts })
+        Ok(if failed.is_empty() {
+            HostAnswer::PodPrepared { log_attempts }
+        } else {
+            HostAnswer::PodPreparedInPart { log_attempts, failed }
+        })
     }
 
     fn set_up(&mut self, volume: &VolumeSetup) -> Result<(), Refusal> {
         match volume {
-            VolumeSetup::EmptyDir { path, .. } | VolumeSetup::EmptyDirMemory { path, .. } => {
-                self.paths.insert(path.clone());
+            VolumeSetup::EmptyDir { place, .. } => {
+                self.paths.insert(place.path.clone());
+            }
+            VolumeSetup::Files { place, files, .. } => {
+                self.paths.insert(place.path.clone());
+                let content = files.iter().map(|file| (file.path.clone(), file.content.clone())).collect();
+                self.written.insert(place.path.clone(), content);
             }
             VolumeSetup::HostPath { path, kind, .. } => match kind {
                 HostPathKind::Unset | HostPathKind::DirectoryOrCreate | HostPathKind::FileOrCreate => {
@@ -78,7 +93,7 @@ impl Host {
                 }
                 _ if self.existing.contains(path) => {}
                 _ => {
-                    let message = format!("hostPath type check failed: {path} is not there");
+                    let message = format!("hostPath {path} doesn't exist");
                     return Err(Refusal::new(FailureClass::Invalid, message));
                 }
             },
@@ -89,12 +104,14 @@ impl Host {
     fn prepare_container(&mut self, container: &PrepareContainer) {
         self.paths.extend(container.dirs.iter().map(|d| d.path.clone()));
         self.paths.extend(container.files.iter().map(|f| f.path.clone()));
+        self.paths.extend(container.sub_paths.iter().map(|part| part.target.clone()));
     }
 
     fn clean(&mut self, pod: &CleanPod) {
         for path in [&pod.pod_dir, &pod.log_dir].into_iter().flatten() {
             self.paths.retain(|p| p != path && !is_inside(p, path));
             self.logs.retain(|p, _| !is_inside(p, path));
+            self.written.retain(|p, _| !is_inside(p, path));
         }
         if let Some(cgroup) = &pod.cgroup {
             self.cgroups.retain(|c| c != cgroup && !is_inside(c, cgroup));

@@ -110,6 +110,7 @@ fn machine() -> Machine {
         swap_controller: false,
         resolver: Some(DnsConfig::default()),
         etc_hosts: "127.0.0.1 localhost\n".into(),
+        selinux: false,
         boot_id: "00000000-0000-4000-8000-000000000000".into(),
     }
 }

@@ -127,6 +127,7 @@ impl Node {
             }
             Effect::Cri(effect) => {
                 self.checks.before_call(&self.runtime, Some(&work.lane), effect, self.now);
+                self.checks.check_mounts(&self.host, effect, self.now);
                 let result = bridge::call(&mut self.runtime, now, effect);
                 if let (CriEffect::StartContainer { id } | CriEffect::ReopenLog { id }, Ok(_)) = (effect, &result) {
                     self.write_log(&id.clone());

@@ -75,6 +75,14 @@ pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
             same(&count.to_string(), &dead.to_string())
         }
         Now::Links(count) => same(&count.to_string(), &node.host.links.len().to_string()),
+        Now::File(uid, path, content) => {
+            let own = format!("/pods/{uid}/");
+            let volumes = node.host.written.iter().filter(|(volume, _)| volume.contains(&own));
+            let mut files = volumes.flat_map(|(volume, files)| {
+                files.iter().map(move |(name, content)| (format!("{volume}/{name}"), content.as_str()))
+            });
+            same(content, files.find(|(name, _)| name.ends_with(path)).map_or("missing", |(_, content)| content))
+        }
         Now::Sandboxes(pod, count) => {
             let of_pod = node.runtime.sandboxes().values();
             let found = of_pod.filter(|s| node.pod_name(&s.request.namespace, &s.request.name) == full(pod)).count();

@@ -110,6 +110,7 @@ fn action(words: &[&str]) -> Result<What, String> {
         ["drain", grace] => What::Drain(Some(number(grace)?)),
         ["wipe"] => What::Wipe,
         ["ghost", uid] => What::Ghost((*uid).into()),
+        ["make-path", path] => What::MakePath((*path).into()),
         ["network", "up"] => What::Network(true),
         ["network", "down"] => What::Network(false),
         ["probe", target, mood] => {
@@ -174,6 +175,7 @@ fn state(words: &[&str]) -> Result<Now, String> {
     Ok(match words {
         ["phase", pod, phase] => Now::Phase((*pod).into(), (*phase).into()),
         ["stage", pod, stage] => Now::Stage((*pod).into(), (*stage).into()),
+        ["file", uid, path, content @ ..] => Now::File((*uid).into(), (*path).into(), content.join(" ")),
         ["gone", pod] => Now::Gone((*pod).into()),
         ["running", target] => container(target).map(|(p, c)| Now::Running(p, c))?,
         ["stopped", target] => container(target).map(|(p, c)| Now::Stopped(p, c))?,

@@ -120,6 +120,9 @@ fn act(node: &mut Node, scenario: &Scenario, action: &What) -> Result<(), String
         What::Reboot(pause) => node.reboot(*pause),
         What::StepClock(seconds) => node.step_wall(seconds.saturating_mul(1_000_000_000)),
         What::Drain(grace) => node.drain(*grace),
+        What::MakePath(path) => {
+            node.host.existing.insert(path.clone());
+        }
         What::Network(ready) => node.runtime.network_ready = *ready,
         What::Probe(target, mood) => {
             node.moods.0.insert(target.clone(), *mood);

@@ -3,9 +3,11 @@
 mod collect;
 mod end;
 mod hooks;
+mod images;
 mod start;
 mod stop;
 mod sync;
+mod volumes;
 
 use super::PullBudget;
 use super::config::Site;
@@ -17,6 +19,7 @@ use components::planted::{Bug, Planted};
 use components::probes::Probes;
 use components::spec::PodSpec;
 use components::time::Mono;
+use components::volumes::PodVolumes;
 use components::world::{
     ContainerRun, Desired, Draining, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, RemovalRequests,
     RuntimeHealth, Stage,
@@ -73,6 +76,7 @@ pub(super) struct Pod<'a, 'n> {
     life: &'a Lifecycle,
     observed: &'a Observed,
     probes: &'a Probes,
+    volumes: &'a PodVolumes,
     removed: bool,
     flow: &'a mut Flow,
     runs: Vec<Mut<'a, ContainerRun>>,
@@ -101,7 +105,15 @@ impl Pod<'_, '_> {
 pub(super) fn act_on_pods(
     node: Node<'_>,
     touched: Res<Touched>,
-    mut pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Probes, &mut Flow, Option<&PodContainers>)>,
+    mut pods: Query<(
+        &PodKey,
+        &Desired,
+        &Lifecycle,
+        &Observed,
+        (&Probes, &PodVolumes),
+        &mut Flow,
+        Option<&PodContainers>,
+    )>,
     mut runs: Query<&mut ContainerRun>,
     mut budget: ResMut<PullBudget>,
     mut removals: ResMut<RemovalRequests>,
@@ -109,7 +121,9 @@ pub(super) fn act_on_pods(
     mut timers: ResMut<Timers>,
 ) {
     for entity in touched.iter() {
-        let Ok((key, desired, life, observed, probes, mut flow, containers)) = pods.get_mut(entity) else { continue };
+        let Ok((key, desired, life, observed, (probes, volumes), mut flow, containers)) = pods.get_mut(entity) else {
+            continue;
+        };
         let children = containers.map(PodContainers::entities).unwrap_or_default();
         let mut pod = Pod {
             node: &node,
@@ -117,6 +131,7 @@ pub(super) fn act_on_pods(
             life,
             observed,
             probes,
+            volumes,
             removed: desired.removed || desired.spec.is_none() || node.draining.requested.is_some(),
             flow: &mut flow,
             runs: runs_of(&mut runs, children),

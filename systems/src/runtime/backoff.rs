@@ -5,9 +5,9 @@ use components::world::Backoff;
 use std::time::Duration;
 
 /// First delay (contract 7: 10 s for restarts and for pulls).
-pub(super) const INITIAL: Duration = Duration::from_secs(10);
+pub(crate) const INITIAL: Duration = Duration::from_secs(10);
 /// Longest delay of image pulls.
-pub(super) const PULL_MAX: Duration = Duration::from_secs(300);
+pub(crate) const PULL_MAX: Duration = Duration::from_secs(300);
 
 /// Whether something that failed at `failed` may be tried again at `now`; if not, when.
 ///
@@ -28,7 +28,7 @@ pub(super) fn try_again(backoff: &mut Backoff, failed: Mono, now: Mono, max: Dur
 }
 
 /// Notes a failure: the delay starts or doubles, counted from `now`.
-pub(super) fn fail(backoff: &mut Backoff, now: Mono, max: Duration) {
+pub(crate) fn fail(backoff: &mut Backoff, now: Mono, max: Duration) {
     grow(backoff, now, now, max);
     backoff.until = Some(now.after(Duration::from_nanos(backoff.delay_nanos)));
 }

@@ -70,6 +70,13 @@ pub(super) fn of_pod(spec: &PodSpec, config: &NodeConfig, machine: &Machine, sys
     Some(cgroup)
 }
 
+/// What the pod as a whole may use of memory: the sum of its limits, when everything is limited.
+pub(crate) fn memory_limit(spec: &PodSpec) -> Option<i64> {
+    let whole = spec.qos == QosClass::Guaranteed
+        || (spec.qos == QosClass::Burstable && resources::all_limited(spec, &|limits| limits.memory_bytes));
+    resources::pod_requirements(spec).limits.memory_bytes.filter(|_| whole)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

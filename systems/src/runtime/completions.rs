@@ -154,6 +154,17 @@ impl Taken<'_> {
                 self.flow.log_attempts.clone_from(log_attempts);
                 self.recovered();
             }
+            // The volumes that are missing are tried again on their own.
+            (
+                Step::PreparePod,
+                Outcome::Done(Answer::Host(HostAnswer::PodPreparedInPart { log_attempts, failed: _ })),
+            ) => {
+                self.flow.prepared = true;
+                self.flow.log_attempts.clone_from(log_attempts);
+                self.recovered();
+            }
+            // The volumes domain takes these.
+            (Step::SetUpVolume(_) | Step::FindVolumeImage(_) | Step::PullVolumeImage(_), _) => {}
             (Step::PreparePod, _) => self.failed("FailedMount", outcome),
             (Step::RunSandbox, Outcome::Done(Answer::Cri(CriAnswer::SandboxStarted { id }))) => {
                 self.flow.new_sandboxes.push(id.clone());

@@ -2,11 +2,11 @@
 
 use super::{cgroups, dns, env, hosts, paths, resources, security};
 use crate::expand::expand;
-use crate::sysctls;
+use crate::{sysctls, volumes};
 use components::edge::cri::{ContainerConfig, FoundImage, Mount, PortMapping, SandboxConfig};
 use components::ids::Sensitive;
 use components::node::{Machine, NodeConfig};
-use components::spec::{ContainerKind, ContainerSpec, PodSpec, VolumeSource};
+use components::spec::{ContainerKind, ContainerSpec, PodSpec};
 use std::collections::BTreeMap;
 
 /// What configurations are made from besides the pod.
@@ -76,6 +76,7 @@ pub(super) struct Attempt<'a> {
     pub(super) attempt: u32,
     pub(super) image: &'a FoundImage,
     pub(super) pod_ips: &'a [String],
+    pub(super) mounting: volumes::Mounting<'a>,
 }
 
 /// Configuration of a container.
@@ -98,7 +99,7 @@ pub(super) fn container(attempt: &Attempt<'_>, site: Site<'_>) -> Result<Contain
         command: expand(&container.command),
         args: expand(&container.args),
         working_dir: container.working_dir.clone(),
-        mounts: mounts(attempt, site, lookup)?,
+        mounts: mounts(attempt, site, &envs)?,
         envs,
         labels,
         annotations: annotations(attempt),
@@ -133,36 +134,9 @@ fn annotations(attempt: &Attempt<'_>) -> BTreeMap<String, String> {
     out
 }
 
-fn mounts<'v>(
-    attempt: &Attempt<'_>,
-    site: Site<'_>,
-    lookup: impl Fn(&str) -> Option<&'v str>,
-) -> Result<Vec<Mount>, String> {
+fn mounts(attempt: &Attempt<'_>, site: Site<'_>, envs: &[(String, Sensitive)]) -> Result<Vec<Mount>, String> {
     let (spec, container) = (attempt.spec, attempt.container);
-    let mut out = Vec::new();
-    for mount in &container.mounts {
-        let volume = spec.volumes.iter().find(|v| *v.name == *mount.volume);
-        let volume = volume.ok_or_else(|| format!("mount {:?} names no volume of the pod", mount.volume))?;
-        let base = match &volume.source {
-            VolumeSource::EmptyDir | VolumeSource::EmptyDirMemory { .. } => {
-                paths::empty_dir(site.config, spec.uid.as_str(), &volume.name)
-            }
-            VolumeSource::HostPath { path, .. } => path.clone(),
-        };
-        let sub =
-            if mount.sub_path_expr.is_empty() { mount.sub_path.clone() } else { expand(&mount.sub_path_expr, &lookup) };
-        if !sub.is_empty() {
-            // Safe against symlink races only with bind mounts of opened paths, which this version does not make.
-            return Err(format!("subPath of volume mount {:?} is not supported by this version", mount.volume));
-        }
-        out.push(Mount {
-            container_path: absolute(&mount.path),
-            host_path: base,
-            readonly: mount.readonly,
-            recursive_read_only: mount.recursive_read_only,
-            propagation: mount.propagation,
-        });
-    }
+    let mut out = volumes::mounts_of(spec, container, attempt.mounting, envs)?;
     if wants_hosts_file(spec, container, attempt.pod_ips) {
         out.push(plain("/etc/hosts", paths::etc_hosts(site.config, spec.uid.as_str())));
     }
@@ -182,10 +156,6 @@ pub(super) fn wants_hosts_file(spec: &PodSpec, container: &ContainerSpec, pod_ip
 
 fn plain(container_path: &str, host_path: String) -> Mount {
     Mount { container_path: container_path.to_owned(), host_path, ..Mount::default() }
-}
-
-fn absolute(path: &str) -> String {
-    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
 #[cfg(test)]

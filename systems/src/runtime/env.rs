@@ -8,11 +8,11 @@ use components::spec::{ContainerSpec, EnvSource, PodSpec, ResourceRequirements};
 use std::collections::BTreeMap;
 
 /// What environment values may refer to.
-pub(super) struct EnvContext<'a> {
-    pub(super) spec: &'a PodSpec,
-    pub(super) config: &'a NodeConfig,
-    pub(super) machine: &'a Machine,
-    pub(super) pod_ips: &'a [String],
+pub(crate) struct EnvContext<'a> {
+    pub(crate) spec: &'a PodSpec,
+    pub(crate) config: &'a NodeConfig,
+    pub(crate) machine: &'a Machine,
+    pub(crate) pod_ips: &'a [String],
 }
 
 /// Variables in order, expanded in one pass: a variable sees those declared before it. Later ones of the same name
@@ -70,7 +70,16 @@ fn field(context: &EnvContext<'_>, path: &str) -> Result<String, String> {
     Ok(value)
 }
 
-fn resource_field(context: &EnvContext<'_>, name: &str, resource: &str, divisor_milli: i64) -> Result<String, String> {
+/// The amount of a container's resource, divided and rounded up.
+///
+/// # Errors
+/// The reference that cannot be resolved, as a sentence.
+pub(crate) fn resource_field(
+    context: &EnvContext<'_>,
+    name: &str,
+    resource: &str,
+    divisor_milli: i64,
+) -> Result<String, String> {
     let wanted = context.spec.containers.iter().find(|c| &*c.name == name);
     let container = wanted.ok_or_else(|| format!("resourceFieldRef names the unknown container {name:?}"))?;
     let milli = resource_milli(context, &with_pod_limits(context.spec, container), resource)

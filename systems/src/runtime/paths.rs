@@ -19,11 +19,6 @@ pub(super) fn log_dir_of(config: &NodeConfig, namespace: &str, name: &str, uid: 
     format!("{}/{namespace}_{name}_{uid}", config.pod_logs_dir)
 }
 
-/// `ROOT/pods/UID/volumes/kubernetes.io~empty-dir/NAME`.
-pub(super) fn empty_dir(config: &NodeConfig, uid: &str, volume: &str) -> String {
-    format!("{}/volumes/kubernetes.io~empty-dir/{volume}", pod_dir(config, uid))
-}
-
 /// `ROOT/pods/UID/etc-hosts`.
 pub(super) fn etc_hosts(config: &NodeConfig, uid: &str) -> String {
     format!("{}/etc-hosts", pod_dir(config, uid))

@@ -44,8 +44,11 @@ impl Emitter<'_> {
     }
 }
 
-/// Strand 0 is the pod's; a container's start has its own; stops, removals and hooks have one each, so that they run
-/// in parallel and overtake a start that hangs.
+/// Strands of volumes begin here; a pod has fewer containers.
+const VOLUME_STRANDS: u16 = 0x2000;
+
+/// Strand 0 is the pod's; each volume has its own; a container's start has its own; stops, removals and hooks have one
+/// each, so that they run in parallel and overtake a start that hangs.
 fn strand(step: &Step) -> u16 {
     match step {
         Step::PreparePod | Step::RunSandbox | Step::StopSandbox(_) | Step::RemoveSandbox(_) | Step::CleanPod(_) => 0,
@@ -54,6 +57,9 @@ fn strand(step: &Step) -> u16 {
         | Step::PrepareContainer(i)
         | Step::CreateContainer(i)
         | Step::StartContainer(i, _) => i.saturating_add(1),
+        Step::SetUpVolume(i) | Step::FindVolumeImage(i) | Step::PullVolumeImage(i) => {
+            VOLUME_STRANDS | (i & (VOLUME_STRANDS - 1))
+        }
         Step::StopContainer(id) | Step::RemoveContainer(id) | Step::RemoveLogs(id) => 0x8000 | hash(id.as_str()),
         // A hook may go on while its container is told to stop.
         Step::RunHook(_, id, _) => 0x4000 | (hash(id.as_str()) & 0x3fff),
@@ -73,6 +79,8 @@ pub(super) const fn starts_container(step: &Step) -> bool {
             | Step::PrepareContainer(_)
             | Step::CreateContainer(_)
             | Step::StartContainer(_, _)
+            | Step::FindVolumeImage(_)
+            | Step::PullVolumeImage(_)
     )
 }
 

@@ -6,3 +6,5 @@
 mod config;
 #[path = "cases/lifecycle.rs"]
 pub(crate) mod lifecycle;
+#[path = "cases/volumes.rs"]
+mod volumes;

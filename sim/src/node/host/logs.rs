@@ -49,8 +49,12 @@ impl Host {
                 let (RemoveRemains::PodDir(path) | RemoveRemains::LogDir(path)) = &**gone;
                 self.paths.retain(|p| p != path && !is_inside(p, path));
                 self.logs.retain(|p, _| !is_inside(p, path));
+                self.written.retain(|p, _| !is_inside(p, path));
             }
-            HostEffect::PreparePod(_) | HostEffect::PrepareContainer(_) | HostEffect::CleanPod(_) => {}
+            HostEffect::PreparePod(_)
+            | HostEffect::PrepareContainer(_)
+            | HostEffect::CleanPod(_)
+            | HostEffect::SetUpVolume(_) => {}
         }
         Ok(None)
     }

@@ -62,10 +62,10 @@ impl Pod<'_, '_> {
         }
     }
 
-    /// A pull can take an hour; nobody waits for it any more.
+    /// A pull can take an hour, and a mount may hang; nobody waits for them any more.
     fn cancel_pulls(&mut self) {
-        let pulls: Vec<_> =
-            self.flow.in_flight.iter().filter(|(_, s)| matches!(s, Step::PullImage(_))).map(|(t, _)| *t).collect();
+        let long = |step: &Step| matches!(step, Step::PullImage(_) | Step::SetUpVolume(_) | Step::PullVolumeImage(_));
+        let pulls: Vec<_> = self.flow.in_flight.iter().filter(|(_, s)| long(s)).map(|(t, _)| *t).collect();
         for ticket in pulls {
             self.emitter.outbox.cancel(ticket);
         }

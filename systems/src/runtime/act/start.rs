@@ -4,6 +4,7 @@ use super::super::actions::{self, PodActions};
 use super::super::steps::{HOST_TIMEOUT, Next, PULL_TIMEOUT, starts_container};
 use super::super::{backoff, config, hosts, paths};
 use super::Pod;
+use crate::volumes;
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection, SandboxConfig};
 use components::edge::host::{Dir, File, HostEffect, PrepareContainer};
@@ -14,12 +15,12 @@ use components::world::{Progress, Step};
 
 /// Where and for what a container is started.
 #[derive(Clone, Copy)]
-struct Start<'a> {
-    spec: &'a PodSpec,
-    seen: &'a PodInspection,
-    sandbox: &'a SandboxId,
-    index: usize,
-    container: &'a ContainerSpec,
+pub(super) struct Start<'a> {
+    pub(super) spec: &'a PodSpec,
+    pub(super) seen: &'a PodInspection,
+    pub(super) sandbox: &'a SandboxId,
+    pub(super) index: usize,
+    pub(super) container: &'a ContainerSpec,
 }
 
 impl Pod<'_, '_> {
@@ -166,6 +167,9 @@ impl Pod<'_, '_> {
     ) {
         self.flow.last_event = message.as_str().into();
         let run = &mut self.runs[start.index];
+        if run.waiting.as_ref().is_none_or(|(known, _)| *known != reason) {
+            tracing::warn!(pod = %start.spec.described(), container = %start.container.name, reason, error = %message, "Container waits");
+        }
         run.waiting = Some((reason, message));
         // The image may have come by another way: look again rather than pull at once.
         run.progress = match start.container.pull_policy {
@@ -183,6 +187,9 @@ impl Pod<'_, '_> {
             self.runs[start.index].progress = Progress::Idle;
             return;
         };
+        if !self.image_volumes_ready(start) {
+            return;
+        }
         let site = self.node.site();
         let ips = if start.spec.host_network { site.machine.node_ips.as_slice() } else { pod_ips(start) };
         let number = self.attempt(start);
@@ -192,6 +199,7 @@ impl Pod<'_, '_> {
             attempt: number,
             image: &image,
             pod_ips: ips,
+            mounting: self.mounting(),
         };
         let both =
             config::container(&attempt, self.node.site()).and_then(|made| Ok((made, self.sandbox_config(start)?)));
@@ -199,7 +207,11 @@ impl Pod<'_, '_> {
             Ok((made, sandbox)) => (made, Box::new(sandbox)),
             Err(message) => return self.refuse_configuration(start, message),
         };
-        let files = self.files(start, number, ips);
+        let mut files = self.files(start, number, ips);
+        match volumes::sub_paths_of(start.spec, start.container, self.node.site().config, &made.envs) {
+            Ok(sub_paths) => files.sub_paths = sub_paths,
+            Err(message) => return self.refuse_configuration(start, message),
+        }
         let run = &mut self.runs[start.index];
         run.attempt = number;
         run.retry_at = None;
@@ -253,7 +265,7 @@ impl Pod<'_, '_> {
                 dir(format!("{}/containers/{name}", paths::pod_dir(config, uid)), 0o750),
                 dir(format!("{}/{name}", paths::log_dir(config, start.spec)), 0o755),
             ],
-            files: Vec::new(),
+            ..PrepareContainer::default()
         };
         if config::wants_hosts_file(start.spec, start.container, ips) {
             let (hostname, fqdn) = hosts::names(start.spec, &config.cluster_domain);

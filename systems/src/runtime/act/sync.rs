@@ -7,12 +7,12 @@ use super::Pod;
 use crate::restart;
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection};
-use components::edge::host::{Dir, HostEffect, PreparePod, VolumeSetup};
+use components::edge::host::{Dir, HostEffect, PreparePod};
 use components::hooks::HookKind;
 use components::ids::ContainerId;
 use components::planted::Bug;
 use components::probes::ContainerHealth;
-use components::spec::{PodSpec, VolumeSource};
+use components::spec::PodSpec;
 use components::world::{Progress, Step};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +37,9 @@ impl Pod<'_, '_> {
         if !self.flow.prepared {
             let effect = Effect::Host(HostEffect::PreparePod(Box::new(self.preparation(spec))));
             self.emit(Step::PreparePod, effect, HOST_TIMEOUT, "directories, volumes and cgroup come first");
+            return;
+        }
+        if !self.set_up_volumes(spec) {
             return;
         }
         self.tend_post_start(spec, &seen);
@@ -133,7 +136,7 @@ impl Pod<'_, '_> {
         PreparePod {
             cgroup: cgroups::of_pod(spec, site.config, site.machine, site.systemd),
             dirs,
-            volumes: spec.volumes.iter().map(|v| volume(site.config, spec, v)).collect(),
+            volumes: self.all_volumes(spec),
             log_dirs: spec.containers.iter().map(|c| (Arc::clone(&c.name), format!("{log_dir}/{}", c.name))).collect(),
         }
     }
@@ -200,18 +203,5 @@ impl Pod<'_, '_> {
         for id in &actions.remove {
             self.remove_container(seen, id, "one ended instance is kept per container");
         }
-    }
-}
-
-fn volume(config: &components::node::NodeConfig, spec: &PodSpec, volume: &components::spec::Volume) -> VolumeSetup {
-    let name = Arc::clone(&volume.name);
-    let path = || paths::empty_dir(config, spec.uid.as_str(), &volume.name);
-    let group = spec.security.fs_group;
-    match &volume.source {
-        VolumeSource::EmptyDir => VolumeSetup::EmptyDir { name, path: path(), group },
-        VolumeSource::EmptyDirMemory { size_bytes } => {
-            VolumeSetup::EmptyDirMemory { name, path: path(), size_bytes: *size_bytes, group }
-        }
-        VolumeSource::HostPath { path, kind } => VolumeSetup::HostPath { name, path: path.clone(), kind: *kind },
     }
 }

@@ -19,6 +19,12 @@ fn recorded(object: &str) -> Value {
     serde_json::from_str::<Value>(RECORDED).unwrap()[object]["config"].take()
 }
 
+/// A runtime without special abilities, and volumes of which nothing is known.
+fn mounting(config: &NodeConfig) -> volumes::Mounting<'_> {
+    static NONE: components::volumes::PodVolumes = components::volumes::PodVolumes { planned: 0, volumes: Vec::new() };
+    volumes::Mounting { config, selinux: false, recursive_read_only: false, volumes: &NONE }
+}
+
 /// The pod under the name it had in the recording: that one came from an API server, which adds no node name.
 fn rich() -> PodSpec {
     let origin =
@@ -178,7 +184,8 @@ fn the_rich_pod_is_described_as_the_go_kubelet_does() {
     let image = FoundImage { image_ref: IMAGE.into(), uid: None, username: String::new() };
     let ips = ["10.88.0.99".to_owned()];
     for container in &spec.containers {
-        let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &ips };
+        let mounting = mounting(&node);
+        let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &ips, mounting };
         check_container(&super::container(&attempt, site).unwrap(), &recorded(&container.name));
     }
 }
@@ -195,8 +202,10 @@ fn check_user(pod: (Option<i64>, Option<bool>), own: (Option<i64>, Option<bool>)
     let numeric = image.parse().ok();
     let username = if numeric.is_some() { String::new() } else { image.to_owned() };
     let image = FoundImage { image_ref: "i".into(), uid: numeric, username };
-    let attempt = Attempt { spec: &spec, container: &spec.containers[0], attempt: 0, image: &image, pod_ips: &[] };
-    let said = match security::of_container(&attempt, &fixtures::node()) {
+    let node = fixtures::node();
+    let (container, mounting) = (&spec.containers[0], mounting(&node));
+    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], mounting };
+    let said = match security::of_container(&attempt, &node) {
         Ok(made) => made.run_as_user.map_or(made.run_as_username, |uid| uid.to_string()),
         Err(error) => error,
     };
@@ -234,7 +243,8 @@ fn secured(change: impl FnOnce(&mut PodSpec, &mut NodeConfig)) -> (ContainerSecu
     let (mut spec, mut node) = (fixtures::spec("always a"), fixtures::node());
     change(&mut spec, &mut node);
     let image = FoundImage { image_ref: "i".into(), uid: None, username: String::new() };
-    let attempt = Attempt { spec: &spec, container: &spec.containers[0], attempt: 0, image: &image, pod_ips: &[] };
+    let (container, mounting) = (&spec.containers[0], mounting(&node));
+    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], mounting };
     (security::of_container(&attempt, &node).unwrap(), security::of_sandbox(&spec))
 }
 

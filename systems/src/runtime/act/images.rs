@@ -1,0 +1,89 @@
+//! Image volumes of a container: found or pulled under their own policy before the container is made.
+
+use super::super::steps::PULL_TIMEOUT;
+use super::super::{backoff, config};
+use super::Pod;
+use super::start::Start;
+use components::edge::Effect;
+use components::edge::cri::CriEffect;
+use components::spec::{PullPolicy, VolumeSource};
+use components::volumes::ImageState;
+use components::world::Step;
+
+impl Pod<'_, '_> {
+    /// True when every image that the container mounts is here. Else emits the next step towards it, or notes why the
+    /// container waits.
+    pub(super) fn image_volumes_ready(&mut self, start: Start<'_>) -> bool {
+        for mount in &start.container.mounts {
+            let Some(index) = start.spec.volumes.iter().position(|volume| *volume.name == *mount.volume) else {
+                continue;
+            };
+            let volume = &start.spec.volumes[index];
+            let VolumeSource::Image { reference, to_pull, pull_policy } = &volume.source else { continue };
+            let known = self.volumes.volumes.get(index).map(|run| run.image.clone()).unwrap_or_default();
+            let step = u16::try_from(index).unwrap_or(u16::MAX);
+            let image = to_pull.to_string();
+            match known {
+                ImageState::Here(_) => continue,
+                ImageState::Failed { reason, message, until } if self.node.now() < until => {
+                    self.wait_for_volume_image(start, reason, message, reference, until);
+                }
+                ImageState::Missing => self.pull_volume_image(start, step, image, reference),
+                ImageState::Unknown | ImageState::Failed { .. } if *pull_policy == PullPolicy::Always => {
+                    self.pull_volume_image(start, step, image, reference);
+                }
+                ImageState::Unknown | ImageState::Failed { .. } | ImageState::Pulled => {
+                    let effect = Effect::Cri(CriEffect::FindImage { image });
+                    let rule = "the container mounts the image";
+                    self.emit(Step::FindVolumeImage(step), effect, self.node.timeout(), rule);
+                }
+            }
+            return false;
+        }
+        true
+    }
+
+    fn pull_volume_image(&mut self, start: Start<'_>, step: u16, image: String, reference: &str) {
+        let now = self.node.now();
+        let (qps, burst) = (self.node.config.pull_qps, self.node.config.pull_burst);
+        if !self.budget.take(qps, burst, now) {
+            let until = now.after(backoff::INITIAL);
+            self.wait_for_volume_image(start, "ErrImagePull", "pull QPS exceeded".to_owned(), reference, until);
+            self.runs[start.index].retry_at = Some(until);
+            return;
+        }
+        self.flow.last_event = format!("Pulling image \"{reference}\"").into();
+        let attempt = start.seen.sandboxes.iter().find(|s| s.id == *start.sandbox).map_or(0, |s| s.attempt);
+        let Ok(config) = config::sandbox(start.spec, self.node.site(), attempt).map(Box::new) else {
+            // It would refuse the container in the same words, which says more there.
+            self.flow.last_event = "The sandbox cannot be described".into();
+            return;
+        };
+        let effect = Effect::Cri(CriEffect::PullImage { image, config });
+        self.emit(Step::PullVolumeImage(step), effect, PULL_TIMEOUT, "the image of a volume is wanted");
+    }
+
+    fn wait_for_volume_image(
+        &mut self,
+        start: Start<'_>,
+        reason: &'static str,
+        message: String,
+        reference: &str,
+        until: components::time::Mono,
+    ) {
+        let run = &mut self.runs[start.index];
+        let again =
+            run.waiting.as_ref().is_some_and(|(known, _)| matches!(*known, "ErrImagePull" | "ImagePullBackOff"));
+        let shown = if reason == "ErrImagePull" && again {
+            ("ImagePullBackOff", format!("Back-off pulling image \"{reference}\": {message}"))
+        } else {
+            (reason, message)
+        };
+        if run.waiting.as_ref().is_none_or(|(known, _)| *known != shown.0) {
+            tracing::warn!(pod = %start.spec.described(), container = %start.container.name, reason = shown.0, error = %shown.1, "Container waits");
+        }
+        self.flow.last_event = shown.1.as_str().into();
+        run.waiting = Some(shown);
+        self.wake_at(until);
+    }
+}

@@ -1,0 +1,177 @@
+//! Volumes: what a pod wants of each, against what was set up.
+//!
+//! Reads the spec and what came of preparations and set-ups; writes [`PodVolumes`]. The runtime manager asks it what
+//! to set up, emits the works, and starts no sandbox before all volumes are there. What is set up stays until the pod
+//! is cleaned, after its last container is gone; only files of a volume are written again when the pod's data changes.
+
+mod content;
+mod images;
+mod mounts;
+mod setup;
+
+pub(crate) use mounts::{Mounting, mounts_of, sub_paths_of};
+pub(crate) use setup::of_volume;
+
+use crate::turns::IngestTurn;
+use bevy_ecs::prelude::*;
+use components::edge::host::HostAnswer;
+use components::edge::{Answer, Outcome};
+use components::fnv::fnv1a_128;
+use components::node::{Machine, NodeConfig};
+use components::spec::PodSpec;
+use components::time::Mono;
+use components::volumes::{PodVolumes, VolumeRun};
+use components::world::{Desired, Flow, Step};
+use engine::{Clock, Engine, Inbox, Owner, Phase, TimerKind, Timers, Touched};
+use std::time::Duration;
+
+/// First wait after a failed set-up, doubled by each further one (contract 7: volume operations).
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+/// Longest wait.
+const RETRY_MAX: Duration = Duration::from_secs(122);
+
+/// Systems of this domain.
+#[derive(SystemSet, Debug, Clone, PartialEq, Eq, Hash)]
+pub struct VolumeSystems;
+
+/// Adds the domain to the engine.
+pub fn plugin(engine: &mut Engine) {
+    engine.add_systems(
+        Phase::Ingest,
+        take_answers
+            .in_set(VolumeSystems)
+            .in_set(IngestTurn::Completions)
+            // The steps under way are forgotten there.
+            .before(crate::runtime::RuntimeSystems),
+    );
+    engine.add_systems(Phase::Plan, plan_volumes.in_set(VolumeSystems));
+}
+
+fn take_answers(
+    clock: Res<Clock>,
+    inbox: Res<Inbox>,
+    mut pods: Query<(&Flow, &Desired, &mut PodVolumes)>,
+    mut timers: ResMut<Timers>,
+) {
+    for arrived in &inbox.completions {
+        let Owner::Pod(pod) = arrived.owner else { continue };
+        let Ok((flow, desired, mut volumes)) = pods.get_mut(pod) else { continue };
+        let Some((_, step)) = flow.in_flight.iter().find(|(ticket, _)| *ticket == arrived.ticket) else { continue };
+        let now = clock.now.mono;
+        match step {
+            Step::PreparePod => prepared(&mut volumes, &arrived.outcome, now),
+            Step::SetUpVolume(index) => {
+                if let Some(volume) = volumes.volumes.get_mut(usize::from(*index)) {
+                    settle(volume, set_up(&arrived.outcome), now);
+                }
+            }
+            Step::FindVolumeImage(index) | Step::PullVolumeImage(index) => {
+                let index = usize::from(*index);
+                let source = desired.spec.as_ref().and_then(|spec| spec.volumes.get(index)).map(|v| &v.source);
+                if let (Some(volume), Some(source)) = (volumes.volumes.get_mut(index), source) {
+                    images::take(volume, source, step, &arrived.outcome, now);
+                }
+            }
+            Step::CleanPod(_) if matches!(arrived.outcome, Outcome::Done(_)) => {
+                volumes.volumes.iter_mut().for_each(|volume| volume.actual = None);
+            }
+            _ => continue,
+        }
+        if let Some(at) = volumes.volumes.iter().filter_map(|volume| volume.retry_at).min() {
+            timers.arm_no_later(TimerKind::Pod, Owner::Pod(pod), at);
+        }
+    }
+}
+
+/// A preparation sets all volumes up that it can, and names the others.
+fn prepared(volumes: &mut PodVolumes, outcome: &Outcome, now: Mono) {
+    let failed = match outcome {
+        Outcome::Done(Answer::Host(HostAnswer::PodPrepared { .. })) => [].as_slice(),
+        Outcome::Done(Answer::Host(HostAnswer::PodPreparedInPart { failed, .. })) => failed.as_slice(),
+        // It is asked for again as a whole.
+        _ => return,
+    };
+    for volume in volumes.volumes.iter_mut().filter(|volume| volume.wanted.is_some()) {
+        let trouble = failed.iter().find(|(name, _)| *name == volume.name).map(|(_, text)| text.clone());
+        settle(volume, trouble.map_or(Ok(()), Err), now);
+    }
+}
+
+fn set_up(outcome: &Outcome) -> Result<(), String> {
+    match outcome {
+        Outcome::Done(_) => Ok(()),
+        Outcome::Failed(failure) => Err(failure.message.clone()),
+        Outcome::TimedOut => Err("context deadline exceeded".to_owned()),
+        Outcome::Cancelled => Err("cancelled".to_owned()),
+    }
+}
+
+/// Takes what came of one set-up. What was wanted has not changed since: it is not planned anew while one is under way.
+fn settle(volume: &mut VolumeRun, result: Result<(), String>, now: Mono) {
+    match result {
+        Ok(()) => {
+            volume.actual = volume.wanted;
+            volume.error = None;
+            volume.failures = 0;
+            volume.retry_at = None;
+        }
+        Err(text) => {
+            let text = format!("MountVolume.SetUp failed for volume \"{}\" : {text}", volume.name);
+            if volume.error.as_ref() != Some(&text) {
+                tracing::warn!(volume = %volume.name, error = %text, "Volume could not be set up");
+            }
+            volume.error = Some(text);
+            volume.retry_at = Some(now.after(wait(volume.failures)));
+            volume.failures = volume.failures.saturating_add(1);
+        }
+    }
+}
+
+fn wait(failures: u32) -> Duration {
+    // Beyond eight doublings the longest wait is reached.
+    RETRY_FIRST.saturating_mul(1 << failures.min(8)).min(RETRY_MAX)
+}
+
+fn plan_volumes(
+    config: Res<NodeConfig>,
+    machine: Res<Machine>,
+    touched: Res<Touched>,
+    mut pods: Query<(&Desired, &Flow, &mut PodVolumes)>,
+) {
+    for pod in touched.iter() {
+        let Ok((desired, flow, mut volumes)) = pods.get_mut(pod) else { continue };
+        let Some(spec) = desired.spec.as_ref().filter(|_| desired.version != volumes.planned) else { continue };
+        let busy = flow.in_flight.iter().any(|(_, step)| matches!(step, Step::PreparePod | Step::SetUpVolume(_)));
+        if !busy {
+            plan(&mut volumes, spec, &config, &machine);
+            volumes.planned = desired.version;
+        }
+    }
+}
+
+/// Makes the list match the spec; volumes of the same name keep what is known of them.
+fn plan(volumes: &mut PodVolumes, spec: &PodSpec, config: &NodeConfig, machine: &Machine) {
+    let known = std::mem::take(&mut volumes.volumes);
+    volumes.volumes = spec
+        .volumes
+        .iter()
+        .map(|volume| {
+            let name = std::sync::Arc::clone(&volume.name);
+            let run = known.iter().find(|run| run.name == name).cloned();
+            let mut run = run.unwrap_or_else(|| VolumeRun { name, ..VolumeRun::default() });
+            match of_volume(spec, volume, config, machine) {
+                Ok(Some(made)) => run.wanted = Some(fnv1a_128(format!("{made:?}").as_bytes())),
+                // There is nothing to do on this host.
+                Ok(None) => (run.wanted, run.actual) = (Some(0), Some(0)),
+                Err(text) => {
+                    run.wanted = None;
+                    run.error = Some(format!("MountVolume.SetUp failed for volume \"{}\" : {text}", run.name));
+                }
+            }
+            run
+        })
+        .collect();
+}
+
+#[cfg(test)]
+mod tests;
