@@ -132,6 +132,8 @@ fn a_pod_that_is_not_taken_says_why_and_nothing_else() {
         seen: Some(&components::edge::cri::PodInspection::default()),
         flow: &flow,
         runs: &[],
+        probes: &components::probes::Probes::default(),
+        ready_since: [None, None],
         old: &old,
         probes: &components::probes::Probes::default(),
         ready_since: [None; 2],

@@ -137,7 +137,7 @@ fn manifest(index: usize, probed: Option<u16>) -> String {
     if let Some(port) = probed {
         let mut probe = json!({"periodSeconds": 1, "timeoutSeconds": 1});
         let target = json!({"host": "127.0.0.1", "port": port});
-        probe[if index % 2 == 0 { "httpGet" } else { "tcpSocket" }] = target;
+        probe[if index.is_multiple_of(2) { "httpGet" } else { "tcpSocket" }] = target;
         document["spec"]["containers"][0]["readinessProbe"] = probe;
     }
     document.to_string()
