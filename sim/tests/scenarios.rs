@@ -55,6 +55,7 @@ scenarios! {
     image_missing
     image_never
     image_pull_recovers
+    image_volume
     init_fails
     init_fails_never
     init_not_again
@@ -109,4 +110,8 @@ scenarios! {
     starts
     sysctl_forbidden
     terminal_stays
+    volume_crash_between_mount_and_start
+    volume_files_follow_labels
+    volume_hangs
+    volume_recovers
 }

@@ -70,7 +70,8 @@ impl Checks {
             let text = format!("{id} of {uid} is stopped after {} failures of {}", probe.run.1, set.failures);
             self.violate(text, now);
         }
-        if grace != set.grace_seconds.unwrap_or(spec.grace_seconds) {
+        // Two seconds at least; less than the whole where the end was decided before.
+        if grace > set.grace_seconds.unwrap_or(spec.grace_seconds).max(2) {
             self.violate(format!("{id} of {uid} is stopped for a probe with {grace} s of grace"), now);
         }
     }

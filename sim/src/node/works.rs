@@ -103,7 +103,8 @@ impl Node {
         let Some(mut flying) = self.flying.remove(&ticket) else { return };
         if let Effect::Cri(CriEffect::ExecSync { id, command, .. }) = &flying.work.effect {
             let runs = self.runtime.exec(id, &bridge::plain(command)).ok().and_then(|does| does.runs_for);
-            flying.command_ends = runs.map(|runs| self.now.after(runs));
+            let scripted = self.scripted(id, 0).is_some();
+            flying.command_ends = if scripted { Some(self.now) } else { runs.map(|runs| self.now.after(runs)) };
         }
         flying.result = Some(self.execute(&flying.work));
         if let Effect::Sources(read) = &flying.work.effect {
