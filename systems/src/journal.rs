@@ -69,6 +69,9 @@ fn ended(records: &[components::edge::store::Record]) -> Ended {
             Record::PodAdmitted { .. } | Record::PodProbed { .. } | Record::PodFinished { .. } => {}
         }
     }
+    // A record that was offered again can come after the one that the pod is forgotten.
+    let finished = finished(records);
+    out.0.retain(|uid, _| finished.0.contains_key(uid));
     out
 }
 

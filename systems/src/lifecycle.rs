@@ -18,8 +18,8 @@ use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::time::Mono;
 use components::world::{
-    Desired, Draining, EndCause, Ending, Finished, Flow, JournalBacklog, Lifecycle, Observed, Pleg, PodIndex, PodKey,
-    Reported, SourceStates, Stage,
+    Desired, Draining, EndCause, Ended, Ending, Finished, Flow, JournalBacklog, Lifecycle, Observed, Pleg, PodIndex,
+    PodKey, Reported, SourceStates, Stage,
 };
 use engine::{Clock, Engine, Inbox, InvariantCount, Outbox, Owner, Phase, TimerKind, Timers, Touched};
 
@@ -305,6 +305,7 @@ fn bury_pods(world: &mut World) {
         let Some(key) = world.get::<PodKey>(pod).cloned() else { continue };
         let next = pods::bury(world, pod);
         world.resource_mut::<Finished>().0.remove(&key.uid);
+        world.resource_mut::<Ended>().0.remove(&key.uid);
         world.resource_mut::<Outbox>().record(Record::PodForgotten { uid: key.uid });
         wake(world, next, now.mono);
         if let Some(spec) = successor {

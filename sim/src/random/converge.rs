@@ -94,7 +94,7 @@ fn pod_is_well(node: &Node, pod: &Pod) -> Result<(), String> {
             runs(node, &uid, view, &format!("c{n}"), &pod.image)?;
         }
     }
-    let lasting = pod.policy == "Always" && pod.main.iter().all(|does| does.stays());
+    let lasting = pod.policy == "Always" && pod.stays();
     let unready = view.status.conditions.iter().any(|c| c.kind == ConditionKind::Ready && !c.status);
     if lasting && unready {
         return Err(format!("it is not ready; {}", view.last_event));

@@ -51,6 +51,11 @@ pub(super) struct Pod {
 }
 
 impl Pod {
+    /// True when each of its containers that serve runs until it is told to stop.
+    pub(super) fn stays(&self) -> bool {
+        self.main.iter().chain(&self.sidecars).all(|does| does.stays())
+    }
+
     fn draw(rng: &mut Rng, uid: String) -> Self {
         let policy = *rng.pick(&["Always", "Always", "OnFailure", "Never"]).unwrap_or(&"Always");
         let draw = |rng: &mut Rng| match rng.below(10) {

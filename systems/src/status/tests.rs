@@ -135,8 +135,6 @@ fn a_pod_that_is_not_taken_says_why_and_nothing_else() {
         probes: &components::probes::Probes::default(),
         ready_since: [None, None],
         old: &old,
-        probes: &components::probes::Probes::default(),
-        ready_since: [None; 2],
         terminal: None,
         refused,
         runtime: "containerd",
