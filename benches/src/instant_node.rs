@@ -201,7 +201,9 @@ impl InstantNode {
                 self.pods.retain(|_, pod| pod.sandbox != id);
                 return Answer::Nothing;
             }
-            CriEffect::StopSandbox { .. } | CriEffect::RemoveContainer { .. } => return Answer::Nothing,
+            CriEffect::StopSandbox { .. } | CriEffect::RemoveContainer { .. } | CriEffect::ReopenLog { .. } => {
+                return Answer::Nothing;
+            }
             CriEffect::WatchEvents => {
                 self.inputs.push(Ingress::Cri(CriIngress::EventsOpened));
                 return Answer::Nothing;
@@ -367,6 +369,7 @@ fn boot() -> Boot {
         max_pods: 10_000,
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
+        reclaim: components::node::reclaim::ReclaimConfig::default(),
     };
     let machine = Machine {
         hostname: "bench".to_owned(),

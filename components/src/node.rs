@@ -3,6 +3,7 @@
 mod limits;
 
 pub use limits::{NodeLimits, UserIds};
+pub mod reclaim;
 
 use bevy_ecs::prelude::Resource;
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,9 @@ pub struct NodeConfig {
     /// What bounds pods.
     #[serde(default)]
     pub limits: NodeLimits,
+    /// What is reclaimed without pressure.
+    #[serde(default)]
+    pub reclaim: reclaim::ReclaimConfig,
 }
 
 /// Facts of this machine, read once at start.

@@ -11,6 +11,8 @@ pub struct Mono(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Wall(pub i64);
 
+const COMPACT: &str = "%Y%m%d-%H%M%S";
+
 /// Both clocks, read together when a tick begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Now {
@@ -47,6 +49,20 @@ impl Wall {
         timestamp(self).map_or_else(String::new, |t| t.strftime("%Y-%m-%dT%H:%M:%S%.fZ").to_string())
     }
 
+    /// `YYYYMMDD-HHMMSS` in UTC, as rotated logs are named.
+    #[must_use]
+    pub fn compact(self) -> String {
+        timestamp(self).map_or_else(String::new, |t| t.strftime(COMPACT).to_string())
+    }
+
+    /// The time that [`Self::compact`] prints so.
+    #[must_use]
+    pub fn from_compact(text: &str) -> Option<Self> {
+        let civil = jiff::civil::DateTime::strptime(COMPACT, text).ok()?;
+        let time = jiff::tz::TimeZone::UTC.to_timestamp(civil).ok()?;
+        i64::try_from(time.as_nanosecond()).ok().map(Self)
+    }
+
     /// Cut down to whole seconds, as API timestamps are.
     #[must_use]
     pub fn whole_seconds(self) -> Self {
@@ -76,6 +92,15 @@ mod tests {
     fn wall_time_prints_as_go_does() {
         check(0, "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z");
         check(1_700_000_000_120_000_000, "2023-11-14T22:13:20Z", "2023-11-14T22:13:20.12Z");
+    }
+
+    #[test]
+    fn compact_times_can_be_read_again() {
+        let time = Wall(1_700_000_000_120_000_000);
+        assert_eq!(time.compact(), "20231114-221320");
+        assert_eq!(Wall::from_compact("20231114-221320"), Some(time.whole_seconds()));
+        assert_eq!(Wall::from_compact("20231314-221320"), None);
+        assert_eq!(Wall::from_compact("old"), None);
     }
 
     #[test]

@@ -283,6 +283,22 @@ pub struct Look {
     pub started: Vec<Arc<str>>,
 }
 
+/// Dead containers and sandboxes that are to be removed. `systems::gc` asks; `systems::runtime` carries it out.
+#[derive(Resource, Default, Debug)]
+pub struct RemovalRequests {
+    /// By pod.
+    pub pods: BTreeMap<Entity, Removals>,
+}
+
+/// What of a pod is to be removed.
+#[derive(Default, Debug, Clone, PartialEq, Eq)]
+pub struct Removals {
+    /// Ended containers.
+    pub containers: BTreeSet<ContainerId>,
+    /// Stopped sandboxes that hold nothing.
+    pub sandboxes: BTreeSet<SandboxId>,
+}
+
 /// Pods known to be finished from earlier runs or this one: (uid, succeeded).
 #[derive(Resource, Default, Debug)]
 pub struct Finished(pub BTreeMap<PodUid, bool>);
@@ -383,6 +399,8 @@ pub enum Step {
     StopContainer(ContainerId),
     /// `RemoveContainer`.
     RemoveContainer(ContainerId),
+    /// `RemoveLogs` of a container that is removed next.
+    RemoveLogs(ContainerId),
 }
 
 /// A container's entity belongs to its pod's.

@@ -25,6 +25,10 @@ pub enum TimerKind {
     ManifestUrl,
     /// Write durable records again after a failure.
     Journal,
+    /// Look at the sizes of container logs.
+    LogRotation,
+    /// Collect what dead containers and pods left.
+    Garbage,
 }
 
 /// A deadline's name.

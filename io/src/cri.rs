@@ -103,7 +103,8 @@ impl CriPort {
             CriEffect::CreateContainer { .. }
             | CriEffect::StartContainer { .. }
             | CriEffect::StopContainer { .. }
-            | CriEffect::RemoveContainer { .. } => self.container(effect).await,
+            | CriEffect::RemoveContainer { .. }
+            | CriEffect::ReopenLog { .. } => self.container(effect).await,
         }
     }
 
@@ -213,6 +214,12 @@ impl CriPort {
                 let request = pb::RemoveContainerRequest { container_id: id.to_string() };
                 let path = "/runtime.v1.RuntimeService/RemoveContainer";
                 gone_is_done(self.runtime.call::<_, pb::RemoveContainerResponse>(path, request).await)
+            }
+            CriEffect::ReopenLog { id } => {
+                let request = pb::ReopenContainerLogRequest { container_id: id.to_string() };
+                let path = "/runtime.v1.RuntimeService/ReopenContainerLog";
+                self.runtime.call::<_, pb::ReopenContainerLogResponse>(path, request).await?;
+                Ok(Answer::Nothing)
             }
             _ => Err(CallError::misrouted()),
         }

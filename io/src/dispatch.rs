@@ -76,7 +76,9 @@ impl Kind {
                 | CriEffect::StopContainer { .. }
                 | CriEffect::RemoveContainer { .. } => Self::Stop,
                 CriEffect::PullImage { .. } => Self::Pull,
-                CriEffect::InspectPod { .. } | CriEffect::FindImage { .. } => Self::Inspect,
+                CriEffect::InspectPod { .. } | CriEffect::FindImage { .. } | CriEffect::ReopenLog { .. } => {
+                    Self::Inspect
+                }
                 CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => Self::Runtime,
             },
             Effect::Host(_) => Self::Host,

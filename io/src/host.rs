@@ -5,9 +5,11 @@
 
 mod cgroup;
 mod files;
+mod logs;
 pub mod machine;
 pub mod memory;
 mod mounts;
+mod remains;
 mod remove;
 mod volume;
 
@@ -153,6 +155,18 @@ impl Inner {
             HostEffect::PreparePod(prepare) => self.prepare_pod(prepare, cancel),
             HostEffect::PrepareContainer(prepare) => prepare_container(prepare, cancel),
             HostEffect::CleanPod(clean) => self.clean_pod(clean, cancel),
+            HostEffect::LookAtLogs(asked) => {
+                Ok(Answer::Host(HostAnswer::LogsFound { logs: logs::look(asked, cancel)? }))
+            }
+            HostEffect::RotateLog(rotate) => done(logs::rotate(rotate, &self.config.pod_logs_dir, cancel)),
+            HostEffect::RestoreLog(restore) => done(logs::restore(restore, &self.config.pod_logs_dir)),
+            HostEffect::RemoveLogs(remove) => done(logs::remove(remove, &self.config.pod_logs_dir, cancel)),
+            HostEffect::LinkLogs(wanted) => done(logs::link(wanted)),
+            HostEffect::CleanLogLinks(clean) => done(logs::clean_links(clean, cancel)),
+            HostEffect::LookAtRemains(asked) => remains::look(asked).map(Answer::Host),
+            HostEffect::RemoveRemains(gone) => {
+                done(remains::remove(gone, &self.config.pods_dir, &self.config.pod_logs_dir, cancel))
+            }
         }
     }
 
@@ -208,6 +222,10 @@ fn prepare_container(prepare: &PrepareContainer, cancel: &Cancel) -> Result<Answ
         files::write_file(file)?;
     }
     Ok(Answer::Nothing)
+}
+
+fn done(result: Result<(), HostError>) -> Result<Answer, HostError> {
+    result.map(|()| Answer::Nothing)
 }
 
 /// The path when it is plain, absolute and strictly below `top`.

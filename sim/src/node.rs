@@ -123,7 +123,7 @@ impl Node {
         let mut node = Self {
             checks: Checks::new(&options),
             runtime,
-            host: Host::default(),
+            host: Host { log_rate: options.log_rate, ..Host::default() },
             files: Content::default(),
             url: Content::default(),
             faults,
@@ -443,6 +443,28 @@ impl Node {
         self.down_until = self.down_until.max(self.now.after(pause));
         self.close_events();
         self.fail_calls();
+    }
+
+    /// The runtime loses everything, as when its state is wiped.
+    pub fn wipe_runtime(&mut self) {
+        self.note(|_| "runtime wiped".into());
+        let all: Vec<SandboxId> = self.runtime.sandboxes().keys().cloned().collect();
+        for id in all {
+            // Only a missing sandbox is refused.
+            let _ = self.runtime.remove_sandbox(self.now(), &id);
+        }
+        self.settle_runtime();
+    }
+
+    /// Directories of a pod that no source and no runtime knows are on the host.
+    pub fn ghost(&mut self, uid: &str) {
+        self.note(|_| format!("ghost {uid}"));
+        let config = &self.options.config;
+        for path in ["", "/volumes", "/volumes/kubernetes.io~empty-dir"] {
+            self.host.paths.insert(format!("{}/pods/{uid}{path}", config.root_dir));
+        }
+        let log = format!("{}/default_ghost_{uid}/c/0.log", config.pod_logs_dir);
+        self.host.logged(&log);
     }
 
     /// The event stream ends.

@@ -138,6 +138,16 @@ impl History {
         config.runtime_timeout = Duration::from_secs(if rng.chance(500) { 4 } else { 9 });
         config.url_source = rng.chance(300).then(|| "http://manifests.example/pods".to_owned());
         let url = config.url_source.is_some();
+        options.log_rate = rng.below(3) * 1000;
+        let config = &mut options.config;
+        if let (Some(rotation), Some(collection)) = (&mut config.reclaim.rotation, &mut config.reclaim.collection) {
+            rotation.max_bytes = 5000;
+            rotation.period = Duration::from_secs(3);
+            rotation.max_files = 2 + u32::try_from(rng.below(3)).unwrap_or(0);
+            collection.period = Duration::from_secs(10);
+            collection.per_container = Some(u32::try_from(rng.below(3)).unwrap_or(0));
+            collection.total = rng.chance(300).then_some(2);
+        }
         let horizon = rng.instant(Mono(0), Duration::from_secs(15), Duration::from_secs(60));
         let mut faults = Faults::none(rng.below(u64::MAX));
         faults.chances = chances(&mut rng);
@@ -159,8 +169,11 @@ impl History {
     fn play(&mut self) -> Option<(u64, Violation)> {
         let mut times: Vec<Mono> = (0..self.actions).map(|_| Mono(self.rng.below(self.horizon.0))).collect();
         times.sort();
-        // Something is wanted from the start.
+        // Something is wanted from the start, and something is left from before.
         self.begin();
+        if self.rng.chance(300) {
+            self.node.ghost("ghost");
+        }
         for at in times {
             if let Some(found) = self.run_to(at) {
                 return Some(found);

@@ -326,6 +326,19 @@ impl Runtime {
         Ok(())
     }
 
+    /// `ReopenContainerLog`.
+    ///
+    /// # Errors
+    /// When the container does not run.
+    pub fn reopen_log(&mut self, now: Now, id: &ContainerId) -> Result<(), Refusal> {
+        self.advance(now);
+        match self.containers.get(id) {
+            Some(container) if container.state == ContainerState::Running => Ok(()),
+            Some(_) => Err(Refusal::new(FailureClass::Other, "container is not running")),
+            None => Err(missing("container", id)),
+        }
+    }
+
     /// The container's process ends with `code`, whatever it was meant to do.
     pub fn kill_container(&mut self, now: Now, id: &ContainerId, code: i32) {
         self.advance(now);

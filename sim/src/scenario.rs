@@ -82,6 +82,10 @@ pub enum What {
     Drain(Option<u32>),
     /// The runtime's network comes or goes.
     Network(bool),
+    /// Directories of a pod (by uid) that nobody knows are there.
+    Ghost(String),
+    /// The runtime loses everything.
+    Wipe,
     /// A planned fault.
     Fault(crate::node::faults::Planned),
     /// An expectation.
@@ -113,6 +117,12 @@ pub enum Now {
     Dirs(String, bool),
     /// Sandboxes of the pod in the runtime.
     Sandboxes(String, usize),
+    /// Names of a container's log files; the time in a rotated one as `T`.
+    Logs(String, String, String),
+    /// Ended instances of a container in the runtime.
+    Dead(String, String, usize),
+    /// Links to log files.
+    Links(usize),
 }
 
 /// What is expected of the whole run. Effects are `NAME TARGET`.

@@ -45,6 +45,9 @@ scenarios! {
     drain
     events_closed
     events_lost
+    gc_keeps_per_container
+    gc_old_sandbox
+    gc_remains
     host_path_missing
     image_missing
     image_never
@@ -52,6 +55,9 @@ scenarios! {
     init_fails
     init_fails_never
     init_order
+    log_clock_back
+    log_rotation
+    log_rotation_fails
     lost_stop
     many_at_once
     network_not_ready
@@ -62,6 +68,7 @@ scenarios! {
     removal
     removal_before_start
     removal_polite
+    restart_count_from_logs
     restart_on_failure
     restart_untouched
     runtime_restart

@@ -39,6 +39,7 @@ pub(crate) fn node() -> NodeConfig {
         seccomp_default: false,
         max_pods: 110,
         end_orphans: true,
+        reclaim: components::node::reclaim::ReclaimConfig::default(),
         limits: NodeLimits::default(),
     }
 }

@@ -4,9 +4,12 @@ mod admission;
 pub mod expand;
 #[cfg(test)]
 mod fixtures;
+pub mod gc;
 pub mod health;
 pub mod journal;
 pub mod lifecycle;
+pub mod links;
+pub mod logrotate;
 mod planted;
 pub mod pleg;
 pub mod pods;
@@ -29,5 +32,8 @@ pub fn plugin(engine: &mut Engine) {
     lifecycle::plugin(engine);
     runtime::plugin(engine);
     status::plugin(engine);
+    logrotate::plugin(engine);
+    gc::plugin(engine);
+    links::plugin(engine);
     report::plugin(engine);
 }

@@ -8,6 +8,7 @@ mod table;
 use crate::admission;
 use crate::planted;
 use crate::pods;
+use crate::turns::ReclaimTurn;
 use bevy_ecs::prelude::*;
 use components::edge::control::ControlIngress;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
@@ -35,7 +36,10 @@ pub fn plugin(engine: &mut Engine) {
         Phase::Plan,
         (take_drain, touch_when_sources_are_read, advance_stages).chain_ignore_deferred().in_set(LifecycleSystems),
     );
-    engine.add_systems(Phase::Reclaim, bury_pods.in_set(LifecycleSystems));
+    engine.add_systems(
+        Phase::Reclaim,
+        bury_pods.in_set(LifecycleSystems).in_set(ReclaimTurn::Burial).after(ReclaimTurn::Collection),
+    );
 }
 
 fn take_drain(inbox: Res<Inbox>, index: Res<PodIndex>, mut draining: ResMut<Draining>, mut touched: ResMut<Touched>) {

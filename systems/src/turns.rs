@@ -23,3 +23,14 @@ pub enum ObserveTurn {
     /// Relists, events, inspections.
     Pleg,
 }
+
+/// Turns of `Phase::Reclaim`, in order.
+#[derive(SystemSet, Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReclaimTurn {
+    /// Rotation of logs.
+    Rotation,
+    /// Collection of dead containers and of what pods left.
+    Collection,
+    /// Pods that are cleaned up leave the world.
+    Burial,
+}

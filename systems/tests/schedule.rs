@@ -1,5 +1,6 @@
 //! The whole schedule: no unordered conflicts, and an order of unordered systems that nobody depends on.
 
+use components::node::reclaim::{CollectionConfig, ReclaimConfig, RotationConfig};
 use components::node::{Boot, Machine, NodeConfig};
 use engine::Engine;
 use std::time::Duration;
@@ -32,11 +33,27 @@ fn boot() -> Boot {
             max_pods: 110,
             end_orphans: true,
             limits: components::node::NodeLimits::default(),
+            reclaim: reclaim(),
         },
         machine: Machine::default(),
         records: Vec::new(),
         seed: 0,
         tickets: 0,
+    }
+}
+
+/// Everything is reclaimed, with the kubelet's defaults.
+fn reclaim() -> ReclaimConfig {
+    let period = Duration::from_secs(10);
+    ReclaimConfig {
+        rotation: Some(RotationConfig { max_bytes: 10 << 20, max_files: 5, workers: 1, period }),
+        collection: Some(CollectionConfig {
+            period: Duration::from_secs(60),
+            min_age: Duration::ZERO,
+            per_container: Some(1),
+            total: None,
+        }),
+        log_links: Some("/var/log/containers".to_owned()),
     }
 }
 

@@ -108,8 +108,15 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> Plan {
         .then(|| UrlSource { url: config.static_pod_url.clone(), headers: config.static_pod_url_header.clone() });
     let parallel = config.max_parallel_image_pulls.map_or(32, |n| usize::try_from(n).unwrap_or(1));
     let pulls = if config.serialize_image_pulls { 1 } else { parallel };
+    let flags = &loaded.flags;
+    let mut node = compose::node::node_config(config, &flags.root_dir, &machine);
+    node.reclaim.collection = Some(compose::node::collection(
+        flags.maximum_dead_containers,
+        flags.maximum_dead_containers_per_container,
+        flags.minimum_container_ttl_duration,
+    ));
     Plan {
-        config: compose::node::node_config(config, &loaded.flags.root_dir, &machine),
+        config: node,
         machine,
         root: root.to_owned(),
         cri: CriOptions {

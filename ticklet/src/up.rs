@@ -137,6 +137,8 @@ fn node_config(root: &Path, cgroup_root: &str, machine: &components::node::Machi
     config.cgroups_per_qos = !cgroup_root.is_empty();
     // The runtime is shared: what we did not start is not ours to end.
     config.end_orphans = false;
+    config.reclaim.collection = None;
+    config.reclaim.log_links = None;
     config
 }
 

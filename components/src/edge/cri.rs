@@ -79,6 +79,11 @@ pub enum CriEffect {
     },
     /// Open (or open again) the stream of `GetContainerEvents`.
     WatchEvents,
+    /// `ReopenContainerLog`.
+    ReopenLog {
+        /// The container.
+        id: ContainerId,
+    },
 }
 
 /// The sandboxes and containers of a pod that are known by id.

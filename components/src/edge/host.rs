@@ -1,5 +1,7 @@
 //! This host: directories, files, volumes, cgroups.
 
+pub mod reclaim;
+
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -12,6 +14,22 @@ pub enum HostEffect {
     PrepareContainer(Box<PrepareContainer>),
     /// Remove what a pod left behind, mounts first. Missing things count as removed; nothing outside is followed.
     CleanPod(Box<CleanPod>),
+    /// Find the log files that are large, and those that are missing.
+    LookAtLogs(Box<reclaim::LookAtLogs>),
+    /// Take a log file away from under its writer, which must then be told to open a new one.
+    RotateLog(Box<reclaim::RotateLog>),
+    /// Undo the last step of a rotation.
+    RestoreLog(Box<reclaim::RestoreLog>),
+    /// Remove an ended container's log files. Missing ones count as removed.
+    RemoveLogs(Box<reclaim::RemoveLogs>),
+    /// Link log files to where log collectors look for them. Idempotent.
+    LinkLogs(Box<reclaim::LinkLogs>),
+    /// Remove links to log files that are gone.
+    CleanLogLinks(Box<reclaim::CleanLogLinks>),
+    /// Find directories that belong to pods.
+    LookAtRemains(Box<reclaim::LookAtRemains>),
+    /// Remove a directory whose pod is gone.
+    RemoveRemains(Box<reclaim::RemoveRemains>),
 }
 
 /// Input of [`HostEffect::PreparePod`].
@@ -150,5 +168,17 @@ pub enum HostAnswer {
     PodPrepared {
         /// Highest `N` of `N.log*` per container, where there is one; sorted by container.
         log_attempts: Vec<(Arc<str>, u32)>,
+    },
+    /// To `LookAtLogs`: large and missing log files, in the order asked for.
+    LogsFound {
+        /// The files.
+        logs: Vec<reclaim::LogFound>,
+    },
+    /// To `LookAtRemains`: names of directories, sorted.
+    RemainsFound {
+        /// In the directory of pod directories.
+        pod_dirs: Vec<String>,
+        /// In the directory of log directories.
+        log_dirs: Vec<String>,
     },
 }

@@ -3,6 +3,7 @@
 
 use super::control::ControlIngress;
 use super::cri::{CriAnswer, CriEffect, CriIngress, SandboxConfig};
+use super::host::reclaim::RemoveRemains;
 use super::host::{HostAnswer, HostEffect};
 use super::sources::{SourcesAnswer, SourcesEffect, SourcesIngress};
 use super::store::{Record, StoreIngress};
@@ -118,6 +119,7 @@ fn cri_effect(effect: &CriEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "StopContainer {id} grace {grace_seconds}s")
         }
         CriEffect::RemoveContainer { id } => write!(f, "RemoveContainer {}", short_id(id.as_str())),
+        CriEffect::ReopenLog { id } => write!(f, "ReopenLog {}", short_id(id.as_str())),
     }
 }
 
@@ -132,6 +134,16 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "PrepareContainer {dirs} directories {files} files")
         }
         HostEffect::CleanPod(_) => f.write_str("CleanPod"),
+        HostEffect::LookAtLogs(it) => write!(f, "LookAtLogs {} files", it.logs.len()),
+        HostEffect::RotateLog(it) => write!(f, "RotateLog {} to {}", it.path, it.rename_to),
+        HostEffect::RestoreLog(it) => write!(f, "RestoreLog {}", it.path),
+        HostEffect::RemoveLogs(it) => write!(f, "RemoveLogs {}", it.path),
+        HostEffect::LinkLogs(it) => write!(f, "LinkLogs {} files", it.links.len()),
+        HostEffect::CleanLogLinks(_) => f.write_str("CleanLogLinks"),
+        HostEffect::LookAtRemains(_) => f.write_str("LookAtRemains"),
+        HostEffect::RemoveRemains(it) => match &**it {
+            RemoveRemains::PodDir(path) | RemoveRemains::LogDir(path) => write!(f, "RemoveRemains {path}"),
+        },
     }
 }
 
@@ -151,6 +163,10 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Cri(answer) => cri_answer(answer, f),
         Answer::Host(HostAnswer::PodPrepared { log_attempts }) => {
             write!(f, "PodPrepared {} containers with logs", log_attempts.len())
+        }
+        Answer::Host(HostAnswer::LogsFound { logs }) => write!(f, "LogsFound {} large or missing", logs.len()),
+        Answer::Host(HostAnswer::RemainsFound { pod_dirs, log_dirs }) => {
+            write!(f, "RemainsFound {} pod and {} log directories", pod_dirs.len(), log_dirs.len())
         }
         Answer::Sources(SourcesAnswer::ManifestsRead { source, manifests, problems }) => {
             let (good, bad) = (manifests.len(), problems.len());

@@ -118,6 +118,7 @@ pub(super) const fn operations(effect: &Effect) -> &'static [&'static str] {
         CriEffect::StopContainer { .. } => &["stop_container"],
         CriEffect::RemoveContainer { .. } => &["remove_container"],
         CriEffect::WatchEvents => &["get_container_events"],
+        CriEffect::ReopenLog { .. } => &["reopen_container_log"],
     }
 }
 

@@ -70,7 +70,10 @@ impl Checks {
         }
         match &work.effect {
             Effect::Cri(effect) => self.on_call(effect, uid, world, runtime, now),
-            Effect::Host(HostEffect::CleanPod(_)) => self.check_sources_read(uid, "its remains are removed", now),
+            Effect::Host(HostEffect::CleanPod(_) | HostEffect::RemoveRemains(_)) => {
+                self.check_sources_read(uid, "its remains are removed", now);
+            }
+            Effect::Host(HostEffect::RemoveLogs(_)) => self.check_sources_read(uid, "a log is removed", now),
             Effect::Host(_) | Effect::Sources(_) => {}
         }
     }
@@ -198,14 +201,20 @@ impl Checks {
             HostEffect::PreparePod(_) => {
                 self.cleaned.remove(uid);
             }
-            HostEffect::PrepareContainer(_) => {}
-            HostEffect::CleanPod(_) => {
+            HostEffect::CleanPod(_) | HostEffect::RemoveRemains(_) => {
                 self.cleaned.insert(uid.clone());
                 if let Some(container) = runtime.containers_of(uid).find(|c| runtime.is_running(&c.id)) {
                     let text = format!("remains of {uid} are removed while container {} runs", container.id);
                     self.violate(text, now);
                 }
             }
+            HostEffect::RemoveLogs(it) => {
+                let writes = |c: &&Container| runtime.is_running(&c.id) && it.path.ends_with(&c.request.log_path);
+                if let Some(container) = runtime.containers_of(uid).find(writes) {
+                    self.violate(format!("the log of {} is removed while it runs", container.id), now);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -261,7 +270,8 @@ fn owner(effect: &Effect, runtime: &Runtime) -> Option<PodUid> {
             CriEffect::CreateContainer { sandbox, .. } => of_sandbox(sandbox),
             CriEffect::StartContainer { id }
             | CriEffect::StopContainer { id, .. }
-            | CriEffect::RemoveContainer { id } => of_container(id),
+            | CriEffect::RemoveContainer { id }
+            | CriEffect::ReopenLog { id } => of_container(id),
             CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::FindImage { .. } | CriEffect::WatchEvents => {
                 None
             }

@@ -53,6 +53,7 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
             return nothing_or_gone(runtime.stop_container(now, id, grace));
         }
         CriEffect::WatchEvents => return Ok(Answer::Nothing),
+        CriEffect::ReopenLog { id } => return nothing(runtime.reopen_log(now, id)),
     };
     Ok(Answer::Cri(answer))
 }

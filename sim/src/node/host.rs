@@ -1,10 +1,13 @@
 //! The simulated host: which directories, volumes and logs exist. Decides how host effects end.
 
+mod logs;
+
 use crate::runtime::model::Refusal;
 use components::edge::FailureClass;
 use components::edge::host::{
     CleanPod, HostAnswer, HostEffect, HostPathKind, PrepareContainer, PreparePod, VolumeSetup,
 };
+use components::time::Mono;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Directories, files and cgroups of the simulated host.
@@ -16,8 +19,14 @@ pub struct Host {
     pub cgroups: BTreeSet<String>,
     /// Paths that host path volumes may ask for; none of them is ever removed.
     pub existing: BTreeSet<String>,
-    /// Highest attempt that wrote a log, by container log directory.
-    pub logs: BTreeMap<String, u32>,
+    /// Log files with the time since which each is written.
+    pub logs: BTreeMap<String, Mono>,
+    /// Bytes that each container writes a second.
+    pub log_rate: u64,
+    /// Links to log files.
+    pub links: BTreeMap<String, String>,
+    /// When the effect that runs takes effect.
+    pub clock: Mono,
 }
 
 impl Host {
@@ -36,15 +45,8 @@ impl Host {
                 self.clean(pod);
                 Ok(None)
             }
+            other => self.run_reclaim(other),
         }
-    }
-
-    /// A container wrote to its log.
-    pub fn logged(&mut self, path: &str) {
-        let Some((directory, file)) = path.rsplit_once('/') else { return };
-        let Some(attempt) = file.strip_suffix(".log").and_then(|n| n.parse().ok()) else { return };
-        let highest = self.logs.entry(directory.to_owned()).or_insert(attempt);
-        *highest = (*highest).max(attempt);
     }
 
     /// Anything below this path.
@@ -59,7 +61,7 @@ impl Host {
         for volume in &pod.volumes {
             self.set_up(volume)?;
         }
-        let attempts = pod.log_dirs.iter().filter_map(|(name, dir)| Some((name.clone(), *self.logs.get(dir)?)));
+        let attempts = pod.log_dirs.iter().filter_map(|(name, dir)| Some((name.clone(), self.highest_attempt(dir)?)));
         let mut log_attempts: Vec<_> = attempts.collect();
         log_attempts.sort();
         Ok(HostAnswer::PodPrepared { log_attempts })

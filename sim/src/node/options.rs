@@ -1,6 +1,7 @@
 //! How a simulated node is set up.
 
 use components::edge::cri::DnsConfig;
+use components::node::reclaim::{CollectionConfig, ReclaimConfig, RotationConfig};
 use components::node::{Machine, NodeConfig};
 use components::planted::Bug;
 use engine::Engine;
@@ -23,6 +24,8 @@ pub struct Options {
     pub log: bool,
     /// Images that are here from the start.
     pub images: Vec<String>,
+    /// Bytes that each container writes to its log a second.
+    pub log_rate: u64,
     /// A bug planted on purpose.
     pub bug: Option<Bug>,
     /// What the engine runs.
@@ -41,6 +44,7 @@ impl Options {
             watch: true,
             log: false,
             images: Vec::new(),
+            log_rate: 0,
             bug: None,
             plugin,
         }
@@ -74,6 +78,22 @@ fn config() -> NodeConfig {
         max_pods: 110,
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
+        reclaim: reclaim(),
+    }
+}
+
+/// Everything is reclaimed, with the kubelet's defaults.
+fn reclaim() -> ReclaimConfig {
+    let period = Duration::from_secs(10);
+    ReclaimConfig {
+        rotation: Some(RotationConfig { max_bytes: 10 << 20, max_files: 5, workers: 1, period }),
+        collection: Some(CollectionConfig {
+            period: Duration::from_secs(60),
+            min_age: Duration::ZERO,
+            per_container: Some(1),
+            total: None,
+        }),
+        log_links: Some("/var/log/containers".to_owned()),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::faults::{self, End, Fate};
 use super::{Event, Node, bridge};
 use components::edge::cri::{CriEffect, CriIngress};
+use components::edge::host::HostEffect;
 use components::edge::sources::{Source, SourcesEffect};
 use components::edge::{Answer, Completion, Effect, Failure, FailureClass, Ingress, Lane, Outcome, Work};
 use components::ids::{ContainerId, Ticket};
@@ -94,7 +95,7 @@ impl Node {
             Effect::Cri(effect) => {
                 self.checks.before_call(&self.runtime, Some(&work.lane), effect, self.now);
                 let result = bridge::call(&mut self.runtime, now, effect);
-                if let (CriEffect::StartContainer { id }, Ok(_)) = (effect, &result) {
+                if let (CriEffect::StartContainer { id } | CriEffect::ReopenLog { id }, Ok(_)) = (effect, &result) {
                     self.write_log(&id.clone());
                 }
                 if let (CriEffect::WatchEvents, Ok(_)) = (effect, &result) {
@@ -105,6 +106,7 @@ impl Node {
             }
             Effect::Host(effect) => {
                 self.checks.before_host(&self.runtime, &work.lane, effect, self.now);
+                self.host.clock = self.now;
                 let answer = self.host.run(effect).map_err(bridge::failure)?;
                 Ok(answer.map_or(Answer::Nothing, Answer::Host))
             }
@@ -124,6 +126,7 @@ impl Node {
         let Some(container) = self.runtime.containers().get(id) else { return };
         let Some(sandbox) = self.runtime.sandboxes().get(&container.sandbox) else { return };
         let path = format!("{}/{}", sandbox.request.log_directory, container.request.log_path);
+        self.host.clock = self.now;
         self.host.logged(&path);
     }
 
@@ -247,7 +250,10 @@ impl Node {
     fn target(&self, work: &Work) -> String {
         match &work.effect {
             Effect::Cri(effect) => self.target_of_call(effect),
-            Effect::Host(_) => self.lane_name(&work.lane),
+            Effect::Host(change) => match logs_of(change) {
+                Some((namespace, pod, container)) => format!("{}/{container}", self.pod_name(&namespace, &pod)),
+                None => self.lane_name(&work.lane),
+            },
             Effect::Sources(_) => String::new(),
         }
     }
@@ -269,7 +275,8 @@ impl Node {
             CriEffect::CreateContainer { sandbox, config, .. } => format!("{}/{}", of_sandbox(sandbox), config.name),
             CriEffect::StartContainer { id }
             | CriEffect::StopContainer { id, .. }
-            | CriEffect::RemoveContainer { id } => {
+            | CriEffect::RemoveContainer { id }
+            | CriEffect::ReopenLog { id } => {
                 let container = self.runtime.containers().get(id);
                 container
                     .map_or_else(|| "gone".to_owned(), |c| format!("{}/{}", of_sandbox(&c.sandbox), c.request.name))
@@ -298,6 +305,20 @@ impl Node {
     pub fn next_event(&self) -> Option<Mono> {
         self.events.keys().next().map(|(at, _)| *at)
     }
+}
+
+/// Namespace, pod and container of the log that is changed.
+fn logs_of(change: &HostEffect) -> Option<(String, String, String)> {
+    let path = match change {
+        HostEffect::RotateLog(it) => &it.path,
+        HostEffect::RestoreLog(it) => &it.path,
+        HostEffect::RemoveLogs(it) => &it.path,
+        _ => return None,
+    };
+    let mut parts = path.rsplit('/').skip(1);
+    let (container, pod) = (parts.next()?, parts.next()?);
+    let mut pod = pod.split('_');
+    Some((pod.next()?.to_owned(), pod.next()?.to_owned(), container.to_owned()))
 }
 
 fn fate_text(fate: &Fate) -> String {

@@ -42,10 +42,36 @@ fn nothing_too_much(node: &Node, wanted: &BTreeSet<PodUid>) -> Result<(), String
             return Err(format!("{path} of unwanted pod {uid} is still there"));
         }
     }
+    let logs = format!("{}/", node.options.config.pod_logs_dir);
+    for path in node.host.logs.keys() {
+        let dir = path.strip_prefix(&logs).and_then(|rest| rest.split('/').next());
+        let uid = dir.and_then(|dir| dir.rsplit_once('_')).map(|(_, uid)| uid);
+        if let Some(uid) = uid.filter(|uid| !wanted.contains(&PodUid::from(*uid))) {
+            return Err(format!("{path} of unwanted pod {uid} is still there"));
+        }
+    }
+    logs_are_well(node)?;
     if let Some(view) = node.snapshot().pods().find(|p| !wanted.contains(&p.uid)) {
         return Err(format!("unwanted pod {} is still published, stage {:?}", view.uid, view.stage));
     }
     Ok(())
+}
+
+/// What runs has its log, no log has too many files, and no link leads nowhere.
+fn logs_are_well(node: &Node) -> Result<(), String> {
+    let files = node.options.config.reclaim.rotation.as_ref().map_or(usize::MAX, |r| r.max_files as usize);
+    for container in node.runtime.containers().values().filter(|c| node.runtime.is_running(&c.id)) {
+        let Some(sandbox) = node.runtime.sandboxes().get(&container.sandbox) else { continue };
+        let path = format!("{}/{}", sandbox.request.log_directory, container.request.log_path);
+        let rotated = node.host.rotated(&path);
+        if node.host.logs.contains_key(&path) && rotated.len() + 1 > files {
+            return Err(format!("{path} has {} files more: {rotated:?}", rotated.len()));
+        }
+    }
+    match node.host.links.iter().find(|(_, target)| !node.host.logs.contains_key(*target)) {
+        Some((link, target)) => Err(format!("{link} leads to {target}, which is gone")),
+        None => Ok(()),
+    }
 }
 
 fn pod_is_well(node: &Node, pod: &Pod) -> Result<(), String> {

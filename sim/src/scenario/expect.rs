@@ -53,6 +53,18 @@ pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
             let found: Vec<&str> = node.host.below(&directory).collect();
             if found.is_empty() == *wanted { Err(format!("directories are {found:?}")) } else { Ok(()) }
         }
+        Now::Logs(pod, container, files) => same(files, &logs(node, pod, container)),
+        Now::Dead(pod, container, count) => {
+            let full = full(pod);
+            let of_pod = |c: &&crate::runtime::model::Container| {
+                let sandbox = node.runtime.sandboxes().get(&c.sandbox);
+                sandbox.is_some_and(|s| node.pod_name(&s.request.namespace, &s.request.name) == full)
+            };
+            let ended = node.runtime.containers().values().filter(of_pod).filter(|c| c.request.name == *container);
+            let dead = ended.filter(|c| !node.runtime.is_running(&c.id)).count();
+            same(&count.to_string(), &dead.to_string())
+        }
+        Now::Links(count) => same(&count.to_string(), &node.host.links.len().to_string()),
         Now::Sandboxes(pod, count) => {
             let of_pod = node.runtime.sandboxes().values();
             let found = of_pod.filter(|s| node.pod_name(&s.request.namespace, &s.request.name) == full(pod)).count();
@@ -121,6 +133,23 @@ fn reason_of(state: &ReportedState) -> &str {
         ReportedState::Waiting { reason, .. } | ReportedState::Terminated { reason, .. } => reason,
         ReportedState::Running { .. } => "running",
     }
+}
+
+/// Names of a container's log files; the time in a rotated one as `T`.
+fn logs(node: &Node, pod: &str, container: &str) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for path in node.host.logs.keys() {
+        let mut parts = path.rsplit('/');
+        let (Some(name), Some(of), Some(dir)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let name_of = dir.split_once('_').and_then(|(namespace, rest)| Some((namespace, rest.split('_').next()?)));
+        if of == container && name_of.is_some_and(|(namespace, of)| node.pod_name(namespace, of) == full(pod)) {
+            let time = |part: &str| part.len() == "20261129-220000".len() && part.contains('-');
+            let parts: Vec<&str> = name.split('.').map(|part| if time(part) { "T" } else { part }).collect();
+            names.push(parts.join("."));
+        }
+    }
+    names.sort();
+    names.join(" ")
 }
 
 fn full(pod: &str) -> String {

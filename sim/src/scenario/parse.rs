@@ -106,6 +106,8 @@ fn action(words: &[&str]) -> Result<What, String> {
         ["step-clock", by] => What::StepClock(step(by)?),
         ["drain"] => What::Drain(None),
         ["drain", grace] => What::Drain(Some(number(grace)?)),
+        ["wipe"] => What::Wipe,
+        ["ghost", uid] => What::Ghost((*uid).into()),
         ["network", "up"] => What::Network(true),
         ["network", "down"] => What::Network(false),
         ["fault", rest @ ..] => fault(rest)?,
@@ -180,6 +182,15 @@ fn state(words: &[&str]) -> Result<Now, String> {
         ["notready", pod] => Now::Ready((*pod).into(), false),
         ["dirs", uid] => Now::Dirs((*uid).into(), true),
         ["nodirs", uid] => Now::Dirs((*uid).into(), false),
+        ["logs", target, files @ ..] => {
+            let (pod, name) = container(target)?;
+            Now::Logs(pod, name, files.join(" "))
+        }
+        ["dead", target, n] => {
+            let (pod, name) = container(target)?;
+            Now::Dead(pod, name, number(n)?)
+        }
+        ["links", n] => Now::Links(number(n)?),
         ["sandboxes", pod, n] => Now::Sandboxes((*pod).into(), number(n)?),
         _ => return Err("unknown expectation".into()),
     })

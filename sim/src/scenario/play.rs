@@ -61,10 +61,34 @@ fn make(scenario: &Scenario, plugin: fn(&mut Engine)) -> Result<Node, String> {
             ("max-restart", time) => options.config.max_restart_period = duration(time)?,
             ("sync", time) => options.config.sync_frequency = duration(time)?,
             ("timeout", time) => options.config.runtime_timeout = duration(time)?,
-            _ => return Err(format!("unknown option {name} {value}")),
+            _ => reclaim(&mut options, name, value)?,
         }
     }
     Ok(Node::new(options, Faults::none(1)))
+}
+
+/// Options of what the node reclaims.
+fn reclaim(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
+    let number = || value.parse::<u32>().map_err(|_| format!("option {name}: {value:?} is not a number"));
+    if name == "log-rate" {
+        options.log_rate = number()?.into();
+        return Ok(());
+    }
+    let reclaim = &mut options.config.reclaim;
+    let rotation = reclaim.rotation.as_mut().ok_or("rotation is off")?;
+    let collection = reclaim.collection.as_mut().ok_or("collection is off")?;
+    match name {
+        "log-size" => rotation.max_bytes = number()?.into(),
+        "log-files" => rotation.max_files = number()?,
+        "log-workers" => rotation.workers = number()?,
+        "log-check" => rotation.period = duration(value)?,
+        "gc-period" => collection.period = duration(value)?,
+        "dead-per-container" => collection.per_container = Some(number()?),
+        "dead-in-all" => collection.total = Some(number()?),
+        "dead-min-age" => collection.min_age = duration(value)?,
+        _ => return Err(format!("unknown option {name} {value}")),
+    }
+    Ok(())
 }
 
 fn act(node: &mut Node, scenario: &Scenario, action: &What) -> Result<(), String> {
@@ -92,6 +116,8 @@ fn act(node: &mut Node, scenario: &Scenario, action: &What) -> Result<(), String
         What::StepClock(seconds) => node.step_wall(seconds.saturating_mul(1_000_000_000)),
         What::Drain(grace) => node.drain(*grace),
         What::Network(ready) => node.runtime.network_ready = *ready,
+        What::Wipe => node.wipe_runtime(),
+        What::Ghost(uid) => node.ghost(uid),
         What::Fault(planned) => node.faults.planned.push(planned.clone()),
         What::Expect(_) => {}
     }

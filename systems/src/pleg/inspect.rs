@@ -44,6 +44,8 @@ fn take(world: &mut World, pod: Entity, mut inspection: PodInspection, now: Mono
         && let Some(before) = &observed.inspection
     {
         inspection.sandboxes.clone_from(&before.sandboxes);
+        inspection.namespace.clone_from(&before.namespace);
+        inspection.name.clone_from(&before.name);
     }
     observed.inspecting = None;
     observed.failures = 0;

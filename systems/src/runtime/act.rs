@@ -1,5 +1,6 @@
 //! Emits what each touched pod needs next, by its stage.
 
+mod collect;
 mod end;
 mod start;
 mod sync;
@@ -14,8 +15,8 @@ use components::planted::{Bug, Planted};
 use components::spec::PodSpec;
 use components::time::Mono;
 use components::world::{
-    ContainerRun, Desired, Draining, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, RuntimeHealth,
-    Stage,
+    ContainerRun, Desired, Draining, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, RemovalRequests,
+    RuntimeHealth, Stage,
 };
 use engine::{Clock, Outbox, Owner, TimerKind, Timers, Touched};
 use std::time::Duration;
@@ -99,6 +100,7 @@ pub(super) fn act_on_pods(
     mut pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &mut Flow, Option<&PodContainers>)>,
     mut runs: Query<&mut ContainerRun>,
     mut budget: ResMut<PullBudget>,
+    mut removals: ResMut<RemovalRequests>,
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
 ) {
@@ -123,6 +125,9 @@ pub(super) fn act_on_pods(
             Stage::Terminating => pod.terminate(),
             Stage::Terminated => pod.clean(),
             Stage::Queued | Stage::Done => {}
+        }
+        if let Some(removals) = removals.pods.remove(&entity) {
+            pod.collect(&removals);
         }
         if let Some(at) = pod.wake {
             timers.arm_no_later(TimerKind::Pod, Owner::Pod(entity), at);

@@ -40,12 +40,13 @@ pub(super) const fn may_run(state: ContainerState) -> bool {
 }
 
 /// Computes what a pod in stage `Syncing` needs. `in_progress` are containers that are made but not started by us.
-pub(super) fn compute(spec: &PodSpec, seen: &PodInspection, in_progress: &[ContainerId]) -> PodActions {
+/// Of ended instances `kept` stay per container.
+pub(super) fn compute(spec: &PodSpec, seen: &PodInspection, in_progress: &[ContainerId], kept: usize) -> PodActions {
     let mut actions = PodActions::default();
     match usable_sandbox(spec, seen) {
         Some(sandbox) => {
             actions.sandbox = Some(sandbox.id.clone());
-            within_sandbox(spec, seen, sandbox, in_progress, &mut actions);
+            within_sandbox(spec, seen, sandbox, (in_progress, kept), &mut actions);
         }
         None => replace_sandbox(spec, seen, &mut actions),
     }
@@ -103,7 +104,7 @@ fn within_sandbox(
     spec: &PodSpec,
     seen: &PodInspection,
     sandbox: &SandboxStatus,
-    in_progress: &[ContainerId],
+    (in_progress, kept): (&[ContainerId], usize),
     actions: &mut PodActions,
 ) {
     for stray in seen.containers.iter().filter(|c| may_run(c.state) && c.sandbox != sandbox.id) {
@@ -114,7 +115,7 @@ fn within_sandbox(
             actions.remove.push(half.id.clone());
         }
     }
-    surplus(seen, actions);
+    surplus(seen, kept, actions);
     if init_in_order(spec, seen, sandbox, actions) {
         for (index, container) in spec.containers.iter().enumerate() {
             if container.kind == ContainerKind::Main {
@@ -124,14 +125,11 @@ fn within_sandbox(
     }
 }
 
-/// Ended instances beyond the newest ended one of each name (container GC keeps one per container).
-fn surplus(seen: &PodInspection, actions: &mut PodActions) {
-    let mut name = None;
-    for container in seen.containers.iter().filter(|c| c.state == ContainerState::Exited) {
-        if name == Some(&container.name) {
-            actions.remove.push(container.id.clone());
-        }
-        name = Some(&container.name);
+/// Ended instances of each name beyond the newest `kept`.
+fn surplus(seen: &PodInspection, kept: usize, actions: &mut PodActions) {
+    let ended: Vec<_> = seen.containers.iter().filter(|c| c.state == ContainerState::Exited).collect();
+    for instances in ended.chunk_by(|a, b| a.name == b.name) {
+        actions.remove.extend(instances.iter().skip(kept).map(|container| container.id.clone()));
     }
 }
 

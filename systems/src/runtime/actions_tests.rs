@@ -7,7 +7,7 @@ use crate::fixtures::{inspection, spec};
 #[track_caller]
 fn check(pod: &str, seen: &str, expect: &str) {
     let spec = spec(pod);
-    let actions = compute(&spec, &inspection(&spec, seen), &[]);
+    let actions = compute(&spec, &inspection(&spec, seen), &[], 1);
     let mut out: Vec<String> = Vec::new();
     out.extend(actions.stop.iter().map(|(id, _)| format!("stop:{id}")));
     out.extend(actions.stop_sandboxes.iter().map(|id| format!("stopsandbox:{id}")));

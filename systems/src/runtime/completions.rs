@@ -179,6 +179,10 @@ impl Taken<'_> {
                 self.inspect = Some(Look::All);
             }
             (Step::CleanPod(_), _) => self.failed("FailedCleanUp", outcome),
+            (Step::RemoveLogs(_), _) if done => {}
+            (Step::RemoveLogs(_), _) => self.failed("FailedRemoveLogs", outcome),
+            // Its logs could not be removed, which was told.
+            (Step::RemoveContainer(_), Outcome::Cancelled) => self.inspect = Some(Look::All),
             _ => {
                 self.failed("FailedKillPod", outcome);
                 self.inspect = Some(Look::All);

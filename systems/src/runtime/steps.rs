@@ -54,7 +54,7 @@ fn strand(step: &Step) -> u16 {
         | Step::PrepareContainer(i)
         | Step::CreateContainer(i)
         | Step::StartContainer(i, _) => i.saturating_add(1),
-        Step::StopContainer(id) | Step::RemoveContainer(id) => 0x8000 | hash(id.as_str()),
+        Step::StopContainer(id) | Step::RemoveContainer(id) | Step::RemoveLogs(id) => 0x8000 | hash(id.as_str()),
     }
 }
 

@@ -35,6 +35,7 @@ fn config(file: bool, url: Option<&str>) -> NodeConfig {
         max_pods: 110,
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
+        reclaim: components::node::reclaim::ReclaimConfig::default(),
     }
 }
 

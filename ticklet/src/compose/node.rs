@@ -2,9 +2,15 @@
 
 use components::config::KubeletConfiguration;
 use components::duration::GoDuration;
+use components::node::reclaim::{CollectionConfig, ReclaimConfig, RotationConfig};
 use components::node::{Machine, NodeConfig};
+use components::quantity::Quantity;
 use std::time::Duration;
 
+/// Where log collectors look for links to container logs; no setting of the kubelet changes it.
+const LOG_LINKS: &str = "/var/log/containers";
+/// Time between two collections, as the kubelet's.
+const COLLECTION_PERIOD: Duration = Duration::from_secs(60);
 /// Shortest period of anything periodic, so that a zero in a file cannot make the node spin.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
 
@@ -43,6 +49,34 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
             machine,
             io::host::machine::disk_bytes(std::path::Path::new(root_dir)).unwrap_or(0),
         ),
+        reclaim: ReclaimConfig {
+            rotation: rotation(config),
+            collection: Some(collection(-1, 1, GoDuration::ZERO)),
+            log_links: Some(LOG_LINKS.to_owned()),
+        },
+    }
+}
+
+/// Rotation of logs; a negative size turns it off.
+fn rotation(config: &KubeletConfiguration) -> Option<RotationConfig> {
+    // Validated before: a size that can't be read is no reason to fill a disk.
+    let size = Quantity::parse(&config.container_log_max_size).map_or(10 << 20, Quantity::value);
+    Some(RotationConfig {
+        max_bytes: u64::try_from(size).ok()?,
+        max_files: u32::try_from(config.container_log_max_files).unwrap_or(2),
+        workers: u32::try_from(config.container_log_max_workers).unwrap_or(1),
+        period: period(config.container_log_monitor_interval),
+    })
+}
+
+/// Collection by the flags `--maximum-dead-containers`, `--maximum-dead-containers-per-container` and
+/// `--minimum-container-ttl-duration`; negative numbers are no limit.
+pub(crate) fn collection(total: i32, per_container: i32, min_age: GoDuration) -> CollectionConfig {
+    CollectionConfig {
+        period: COLLECTION_PERIOD,
+        min_age: duration(min_age),
+        per_container: u32::try_from(per_container).ok(),
+        total: u32::try_from(total).ok(),
     }
 }
 

@@ -94,15 +94,6 @@ impl KubeletFlags {
             ("--experimental-mounter-path", self.mounter_path != usual.mounter_path),
             ("--image-credential-provider-config", !self.image_credential_provider_config.is_empty()),
             ("--lock-file", self.lock_file != usual.lock_file),
-            ("--maximum-dead-containers", self.maximum_dead_containers != usual.maximum_dead_containers),
-            (
-                "--maximum-dead-containers-per-container",
-                self.maximum_dead_containers_per_container != usual.maximum_dead_containers_per_container,
-            ),
-            (
-                "--minimum-container-ttl-duration",
-                self.minimum_container_ttl_duration != usual.minimum_container_ttl_duration,
-            ),
             ("--node-labels", self.node_labels != usual.node_labels),
             ("--runtime-cgroups", self.runtime_cgroups != usual.runtime_cgroups),
             ("--version", self.reported_version.is_some()),

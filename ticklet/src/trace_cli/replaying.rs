@@ -4,6 +4,7 @@ use crate::compose::node::node_config;
 use anyhow::{Context, bail};
 use components::config::{Document, KubeletConfiguration, assemble};
 use components::edge::Ingress;
+use components::node::reclaim::ReclaimConfig;
 use components::node::{Boot, NodeConfig};
 use components::time::Now;
 use engine::Engine;
@@ -114,6 +115,7 @@ fn load(path: &Path, boot: &Boot) -> anyhow::Result<NodeConfig> {
         url_source: recorded.url_source,
         cgroup_root: recorded.cgroup_root,
         end_orphans: recorded.end_orphans,
+        reclaim: ReclaimConfig { rotation: other.reclaim.rotation.clone(), ..recorded.reclaim },
         ..other
     })
 }

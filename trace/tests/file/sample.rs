@@ -43,6 +43,7 @@ pub(crate) fn header() -> Header {
         max_pods: 110,
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
+        reclaim: components::node::reclaim::ReclaimConfig::default(),
     };
     Header {
         ticklet: TOOL.into(),

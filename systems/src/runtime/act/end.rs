@@ -48,8 +48,11 @@ impl Pod<'_, '_> {
             self.flow.last_event = format!("Stopping container {}", container.name).into();
             self.stop(container.id.clone(), grace.min(whole.max(1)), "the pod ends");
         }
-        let busy =
-            self.flow.in_flight.iter().any(|(_, s)| starts_container(s) || !matches!(s, Step::RemoveContainer(_)));
+        let busy = self
+            .flow
+            .in_flight
+            .iter()
+            .any(|(_, s)| starts_container(s) || !matches!(s, Step::RemoveContainer(_) | Step::RemoveLogs(_)));
         if busy || seen.containers.iter().any(|c| actions::may_run(c.state)) {
             return;
         }

@@ -36,7 +36,8 @@ impl Pod<'_, '_> {
             self.emit(Step::PreparePod, effect, HOST_TIMEOUT, "directories, volumes and cgroup come first");
             return;
         }
-        let mut actions = actions::compute(spec, &seen, &self.in_progress());
+        let mut actions =
+            actions::compute(spec, &seen, &self.in_progress(), self.node.config.reclaim.kept_per_container());
         self.plant(spec, &seen, &mut actions);
         self.stop_containers(spec, &actions);
         if actions.sandbox.is_none() {
@@ -44,7 +45,7 @@ impl Pod<'_, '_> {
             return;
         }
         self.spare_what_is_made(spec, &seen, &mut actions);
-        self.remove_containers(&actions);
+        self.remove_containers(&seen, &actions);
         self.start_containers(spec, &seen, &actions);
     }
 
@@ -171,14 +172,9 @@ impl Pod<'_, '_> {
         actions.remove.retain(|id| !spared(id));
     }
 
-    fn remove_containers(&mut self, actions: &PodActions) {
+    fn remove_containers(&mut self, seen: &PodInspection, actions: &PodActions) {
         for id in &actions.remove {
-            let under_way = self.flow.in_flight.iter().any(|(_, s)| *s == Step::RemoveContainer(id.clone()));
-            if !under_way {
-                let effect = Effect::Cri(CriEffect::RemoveContainer { id: id.clone() });
-                let rule = "one ended instance is kept per container";
-                self.emit(Step::RemoveContainer(id.clone()), effect, self.node.timeout(), rule);
-            }
+            self.remove_container(seen, id, "one ended instance is kept per container");
         }
     }
 }
