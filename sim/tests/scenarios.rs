@@ -49,6 +49,7 @@ scenarios! {
     image_missing
     image_never
     image_pull_recovers
+    image_volume
     init_fails
     init_fails_never
     init_order
@@ -77,4 +78,8 @@ scenarios! {
     start_fails
     starts
     sysctl_forbidden
+    volume_crash_between_mount_and_start
+    volume_files_follow_labels
+    volume_hangs
+    volume_recovers
 }
