@@ -87,7 +87,6 @@ fn container_config(config: ContainerConfig) -> pb::ContainerConfig {
             security_context: Some(container_security(config.security)),
         }),
         stop_signal: config.stop_signal.map_or(0, |name| signal(&name)),
-        ..Default::default()
     }
 }
 

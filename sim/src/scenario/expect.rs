@@ -32,26 +32,12 @@ pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
         }
         Now::Reason(pod, container, reason) => same(reason, reason_of(&report(node, pod, container)?.state)),
         Now::Exit(pod, container, code) => {
-            let report = report(node, pod, container)?;
-            let codes: Vec<i32> = [Some(&report.state), report.last.as_ref()]
-                .into_iter()
-                .flatten()
-                .filter_map(|s| match s {
-                    ReportedState::Terminated { exit_code, .. } => Some(*exit_code),
-                    _ => None,
-                })
-                .collect();
-            if codes.contains(code) { Ok(()) } else { Err(format!("exit codes are {codes:?}")) }
+            let ends = ends(node, pod, container)?;
+            if ends.iter().any(|(c, _)| c == code) { Ok(()) } else { Err(format!("ends are {ends:?}")) }
         }
         Now::Message(pod, container, wanted) => {
-            let report = report(node, pod, container)?;
-            let states = [Some(&report.state), report.last.as_ref()].into_iter().flatten();
-            let said = states.filter_map(|state| match state {
-                ReportedState::Terminated { message, .. } => Some(message.as_str()),
-                _ => None,
-            });
-            let said: Vec<&str> = said.collect();
-            if said.iter().any(|m| m.contains(wanted)) { Ok(()) } else { Err(format!("messages are {said:?}")) }
+            let ends = ends(node, pod, container)?;
+            if ends.iter().any(|(_, said)| said.contains(wanted)) { Ok(()) } else { Err(format!("ends are {ends:?}")) }
         }
         Now::Ready(pod, wanted) => {
             let conditions = &view(node, pod)?.status.conditions;
@@ -89,6 +75,17 @@ pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
             same(&count.to_string(), &found.to_string())
         }
     }
+}
+
+/// Exit codes and messages of the last ends of a container.
+fn ends(node: &Node, pod: &str, container: &str) -> Result<Vec<(i32, String)>, String> {
+    let report = report(node, pod, container)?;
+    let states = [Some(&report.state), report.last.as_ref()].into_iter().flatten();
+    let ended = states.filter_map(|state| match state {
+        ReportedState::Terminated { exit_code, message, .. } => Some((*exit_code, message.clone())),
+        _ => None,
+    });
+    Ok(ended.collect())
 }
 
 pub(super) fn check_afterwards(log: &[LogLine], expect: &Afterwards) -> Result<(), String> {

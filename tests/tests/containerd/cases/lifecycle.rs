@@ -176,7 +176,7 @@ fn sta_1_a_finished_pod_stays_finished() {
     node.stop().unwrap();
     prune(&node, "later");
     node.start().unwrap();
-    node.wait("ticklet answers", SOON, |node| Ok(status(node, "later")?)).unwrap();
+    node.wait("ticklet answers", SOON, |node| status(node, "later")).unwrap();
     std::thread::sleep(Duration::from_secs(10));
     for (pod, phase, before) in [("good", "Succeeded", &good), ("bad", "Failed", &bad), ("later", "Failed", &later)] {
         let now = wait_phase(&mut node, pod, phase);
