@@ -12,7 +12,8 @@ const INITIAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 struct Record {
-    started: Mono,
+    /// The end that led to the last restart.
+    counted: Mono,
     ended: Option<Mono>,
     /// Restarts in a row.
     restarts: u32,
@@ -51,11 +52,11 @@ impl Restarts {
             }
             ContainerChange::Started => {
                 let record = self.containers.entry(key).or_default();
-                // The agent counts until it learns of the end, which a lost event delays.
-                let seems_long = now.since(record.started) >= self.max * 2;
-                record.restarts = if seems_long { 0 } else { record.restarts };
-                record.started = now;
                 let Some(ended) = record.ended.take() else { return Ok(()) };
+                // The agent counts from one decision to the next, and may learn of an end late.
+                let seems_long = now.since(record.counted) >= self.max * 2;
+                record.restarts = if seems_long { 0 } else { record.restarts };
+                record.counted = ended;
                 record.restarts += 1;
                 let restarts = record.restarts;
                 let (waited, least) = (now.since(ended), self.least(restarts));
