@@ -4,3 +4,5 @@
 
 #[path = "cases/config.rs"]
 mod config;
+#[path = "cases/probes.rs"]
+mod probes;
