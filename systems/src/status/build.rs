@@ -172,7 +172,7 @@ fn since(input: &Input<'_>, kind: ConditionKind, status: bool) -> Wall {
         ConditionKind::Initialized | ConditionKind::PodScheduled | ConditionKind::AllContainersRestarting => None,
     };
     // A clock that was set back meanwhile must not lead into the future.
-    let observed = observed.filter(|at| *at > Wall(0) && *at <= input.now);
+    let observed = observed.filter(|at| at.whole_seconds() > Wall(0) && *at <= input.now);
     shown.or(observed).unwrap_or(input.now).whole_seconds()
 }
 

@@ -2,6 +2,8 @@
 //!
 //! They do not ask whether ticklet or the reference kubelet is under them: `cargo xtask test --reference` runs both.
 
+#[path = "cases/probes.rs"]
+mod probes;
 #[path = "cases/config.rs"]
 mod config;
 #[path = "cases/lifecycle.rs"]
