@@ -131,12 +131,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Session<S> {
         let bytes = Bytes::copy_from_slice(request.as_bytes());
         self.write.lock().await.0.send(&Frame::Data { stream: data, bytes, fin: false }).await.unwrap();
         let mut connection = Connection { data: Vec::new(), error: String::new() };
-        while let Some(bytes) = answer.recv().await {
-            connection.data.extend_from_slice(&bytes);
-        }
-        while let Some(bytes) = error.recv().await {
-            connection.error.push_str(&String::from_utf8_lossy(&bytes));
-        }
+        let reading = async {
+            while let Some(bytes) = answer.recv().await {
+                connection.data.extend_from_slice(&bytes);
+            }
+            while let Some(bytes) = error.recv().await {
+                connection.error.push_str(&String::from_utf8_lossy(&bytes));
+            }
+        };
+        let read = tokio::time::timeout(std::time::Duration::from_secs(45), reading).await;
+        assert!(read.is_ok(), "port {port} has no end: {} bytes, {}", connection.data.len(), connection.error);
         connection
     }
 

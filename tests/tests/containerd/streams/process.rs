@@ -9,6 +9,9 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::client::Client;
 
+/// Long enough for one conversation.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(45);
+
 /// How a client speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Speech {
@@ -90,10 +93,15 @@ pub(super) async fn talk(client: &Client, speech: Speech, path: &str, script: Sc
         flag("input", script.input.is_some()),
         flag("tty", script.tty)
     );
-    match speech {
-        Speech::Spdy => over_spdy(client, &path, script).await,
-        Speech::WebSocket(protocol) => over_websocket(client, protocol, &path, script).await,
-    }
+    let talking = async {
+        match speech {
+            Speech::Spdy => over_spdy(client, &path, script).await,
+            Speech::WebSocket(protocol) => over_websocket(client, protocol, &path, script).await,
+        }
+    };
+    // A conversation that hangs names itself, rather than that some test took too long.
+    let talked = tokio::time::timeout(LIMIT, talking).await;
+    talked.unwrap_or_else(|_| panic!("{speech:?} has no end: {path}"))
 }
 
 async fn over_spdy(client: &Client, path: &str, script: Script) -> Got {
