@@ -1,5 +1,5 @@
-//! Rules of probes and lifecycle hooks. They are checked although they are not run yet: a bad one is refused at once,
-//! not when a later version runs it.
+//! Rules of probes and lifecycle hooks: a bad one is refused at once,
+//! not when it is run.
 
 use super::names;
 use super::pod::one_of;
