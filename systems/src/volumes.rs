@@ -41,10 +41,12 @@ pub fn plugin(engine: &mut Engine) {
         take_answers
             .in_set(VolumeSystems)
             .in_set(IngestTurn::Completions)
+            .after(IngestTurn::Health)
             // The steps under way are forgotten there.
             .before(crate::runtime::RuntimeSystems),
     );
-    engine.add_systems(Phase::Plan, plan_volumes.in_set(VolumeSystems));
+    // Pods whose desire changed were touched when it did; what lifecycle touches besides was planned before.
+    engine.add_systems(Phase::Plan, plan_volumes.in_set(VolumeSystems).before(crate::lifecycle::LifecycleSystems));
 }
 
 fn take_answers(
