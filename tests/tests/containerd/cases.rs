@@ -2,11 +2,11 @@
 //!
 //! They do not ask whether ticklet or the reference kubelet is under them: `cargo xtask test --reference` runs both.
 
-#[path = "cases/probes.rs"]
-mod probes;
 #[path = "cases/config.rs"]
 mod config;
 #[path = "cases/lifecycle.rs"]
 pub(crate) mod lifecycle;
+#[path = "cases/probes.rs"]
+mod probes;
 #[path = "cases/volumes.rs"]
 mod volumes;
