@@ -100,6 +100,9 @@ fn https_and_grpc_are_asked() {
     let Some(mut node) = chosen_node() else {
         return;
     };
+    // The lab's own address comes with its first pod.
+    node.put("first.yaml", shell_pod("first", WAIT, "")).unwrap();
+    node.wait_running("first", SOON).unwrap();
     let server = crate::health::Servers::start(&node.address()).unwrap();
     let (https, grpc) = (server.https, server.grpc);
     let over_tls = format!(

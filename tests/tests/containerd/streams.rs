@@ -203,7 +203,8 @@ fn attach_joins_the_process_that_runs() {
     let Some((mut node, _ca, client)) = node_with_clients() else { return };
     let script = "while read line; do echo got $line; echo seen $line >&2; done; echo over; exec sleep 1000";
     let plain = shell_pod("plain", script, "").replacen("    image:", "    stdin: true\n    image:", 1);
-    let tty = shell_pod("tty", "while read line; do stty size; done", "").replacen(
+    // Sizes travel beside the input: which of both comes first is open.
+    let tty = shell_pod("tty", "while :; do stty size; sleep 1; done", "").replacen(
         "    image:",
         "    stdin: true\n    tty: true\n    image:",
         1,

@@ -126,7 +126,10 @@ fn lif_5_finished_init_containers_run_again_only_after_the_sandbox_is_lost() {
         folder.display()
     );
     node.put("once.yaml", shell_pod("once", WAIT, &init)).unwrap();
-    let main = node.wait_running("once", SOON).unwrap();
+    let main = node.wait("the main container runs", SOON, |node| {
+        Ok(node.running("once")?.into_iter().find(|container| container.name == "c"))
+    });
+    let main = main.unwrap();
     let runs = || std::fs::read_to_string(folder.join("runs")).unwrap_or_default().lines().count();
     assert_eq!(runs(), 1);
     let ended = node.crictl().containers_of(&format!("once-{NODE}")).unwrap();
@@ -144,10 +147,11 @@ fn lif_5_finished_init_containers_run_again_only_after_the_sandbox_is_lost() {
     node.crictl().run(&["stopp", &main.sandbox]).unwrap();
     let again = node
         .wait("it runs in another sandbox", Duration::from_secs(60), |node| {
-            Ok(node.running("once")?.into_iter().find(|c| c.sandbox != main.sandbox))
+            Ok(node.running("once")?.into_iter().find(|c| c.name == "c" && c.sandbox != main.sandbox))
         })
         .unwrap();
-    assert_eq!((runs(), again.attempt), (2, 1));
+    // Its end can be seen before the sandbox's: then it is tried once more where it was.
+    assert!(runs() == 2 && again.attempt >= 1, "{} runs, attempt {}", runs(), again.attempt);
 }
 
 #[test]

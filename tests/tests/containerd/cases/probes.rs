@@ -97,16 +97,16 @@ fn rst_1_ready_stays_as_it_was_over_restarts() {
     node.put("up.yaml", probed("up", WAIT, "", probes)).unwrap();
     let probes = "    readinessProbe: {exec: {command: [\"false\"]}, periodSeconds: 30}\n";
     node.put("down.yaml", probed("down", WAIT, "", probes)).unwrap();
-    node.put("n.yaml", shell_pod("n", WAIT, "")).unwrap();
+    node.put("none.yaml", shell_pod("none", WAIT, "")).unwrap();
     wait_ready(&mut node, "up", true, SOON);
-    wait_ready(&mut node, "n", true, SOON);
+    wait_ready(&mut node, "none", true, SOON);
     let up = node.wait_running("up", SOON).unwrap();
     node.wait_running("down", SOON).unwrap();
     // What is known is written down within a second.
     std::thread::sleep(Duration::from_secs(3));
     let state = |node: &Node| -> BTreeSet<(String, bool, String)> {
         let of = |name: &str| pod(node, name).ok()?.as_ref().and_then(ready).map(|(r, t)| (name.to_owned(), r, t));
-        ["up", "down", "n"].into_iter().filter_map(of).collect()
+        ["up", "down", "none"].into_iter().filter_map(of).collect()
     };
     let before = state(&node);
     assert_eq!(before.len(), 3);
