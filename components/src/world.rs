@@ -201,6 +201,8 @@ pub struct Observed {
     /// Objects known to be started when the inspection under way was asked for: it shows them so, and later news of
     /// their start are none.
     pub started: Vec<Arc<str>>,
+    /// The inspection under way lists the pod's objects anew.
+    pub listing: bool,
     /// The inspection under way leaves the sandboxes out: they are as they were.
     pub containers_only: bool,
     /// Consecutive failed inspections.

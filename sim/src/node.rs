@@ -27,6 +27,7 @@ use components::edge::cri::{ContainerState, CriEffect, CriIngress, SandboxState}
 use components::edge::sources::{Source, SourcesIngress};
 use components::edge::store::{Record, StoreIngress};
 use components::edge::{Completion, Ingress, Outcome};
+use components::hooks::HookKind;
 use components::ids::{ContainerId, PodUid, SandboxId, Ticket};
 use components::node::Boot;
 use components::planted::Planted;
@@ -559,6 +560,15 @@ impl Node {
             self.note(|_| format!("ready {pod} {now}"));
             self.shown_ready.insert(pod, now);
         }
+    }
+
+    /// True while the answer of a hook that follows a start is waited for.
+    #[must_use]
+    pub fn awaits_post_start(&self, uid: &PodUid) -> bool {
+        let Some(world) = self.engine.as_ref().map(Engine::world) else { return false };
+        let entity = world.get_resource::<PodIndex>().and_then(|index| index.by_uid.get(uid)).copied();
+        let flow = entity.and_then(|entity| world.get::<Flow>(entity));
+        flow.is_some_and(|flow| flow.hooks.values().any(|h| h.kind == HookKind::PostStart && h.state.is_pending()))
     }
 
     /// What the core holds of each pod, for messages.

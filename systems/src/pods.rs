@@ -3,12 +3,13 @@
 //! Writes [`PodIndex`]; the only place that spawns or despawns pods.
 
 use bevy_ecs::prelude::*;
+use components::edge::cri::RuntimeList;
 use components::ids::PodUid;
 use components::spec::PodSpec;
 use components::time::Now;
 use components::volumes::PodVolumes;
 use components::world::{
-    ContainerOf, ContainerRun, Desired, Flow, Lifecycle, Observed, PodIndex, PodKey, Reported, Stage,
+    ContainerOf, ContainerRun, Desired, Flow, Lifecycle, Observed, PodIndex, PodKey, Reported, RuntimeIndex, Stage,
 };
 use std::sync::Arc;
 
@@ -97,6 +98,11 @@ pub fn bury(world: &mut World, pod: Entity) -> Option<Entity> {
         if pods.is_empty() {
             index.by_full_name.remove(&name);
         }
+    }
+    // What the runtime still has of it, or has again, is news to the next relist.
+    let mut seen = world.resource_mut::<RuntimeIndex>();
+    if seen.pods.remove(&key.uid).is_some() {
+        seen.list = RuntimeList::default();
     }
     world.despawn(pod);
     next

@@ -84,6 +84,10 @@ fn pod_is_well(node: &Node, pod: &Pod) -> Result<(), String> {
     if pod.finishes() {
         return Err(format!("it does not end: phase {phase:?}, {}", view.last_event));
     }
+    if node.awaits_post_start(&uid) {
+        // Its answer was lost: that is noticed after an hour.
+        return Ok(());
+    }
     let ready = node.runtime.sandboxes_of(&uid).filter(|s| s.state == SandboxState::Ready).count();
     if ready != 1 {
         return Err(format!("it has {ready} ready sandboxes; {}", view.last_event));

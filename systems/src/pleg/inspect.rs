@@ -85,6 +85,7 @@ fn failed(world: &mut World, pod: Entity, now: Mono) {
     observed.inspecting = None;
     observed.stale = true;
     observed.sandboxes |= !observed.containers_only;
+    observed.list |= observed.listing;
     observed.failures = observed.failures.saturating_add(1);
     let failures = observed.failures;
     let wait = Duration::from_secs(1 << (failures - 1).min(2));
@@ -149,6 +150,7 @@ pub(super) fn request_inspections(
             known => (known, false),
         };
         observed.stale = false;
+        observed.listing = observed.list;
         observed.list = false;
         observed.sandboxes = false;
         observed.containers_only = containers_only;
