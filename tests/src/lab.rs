@@ -8,6 +8,8 @@ mod config;
 mod images;
 mod remains;
 
+pub use remains::log_links;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

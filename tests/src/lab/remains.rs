@@ -36,7 +36,7 @@ pub(super) fn find(number: Number) -> Result<Vec<String>> {
     }
     found.extend(nat_rules(number)?.into_iter().map(|rule| format!("iptables {rule}")));
     found.extend(cni_results(number)?.into_iter().map(|path| format!("file {}", path.display())));
-    found.extend(log_links(number)?.into_iter().map(|path| format!("link {}", path.display())));
+    found.extend(log_links(&number.dir())?.into_iter().map(|path| format!("link {}", path.display())));
     if number.dir().exists() {
         found.push(format!("folder {}", number.dir().display()));
     }
@@ -54,7 +54,7 @@ pub(super) fn remove(number: Number) -> Result<()> {
         run("ip", &["link", "delete", &number.bridge()])?;
     }
     remove_nat_rules(number)?;
-    for path in cni_results(number)?.into_iter().chain(log_links(number)?) {
+    for path in cni_results(number)?.into_iter().chain(log_links(&number.dir())?) {
         fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     }
     remove_shim_sockets(&number.dir());
@@ -175,13 +175,13 @@ fn cni_results(number: Number) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Links to logs in the lab's folder.
-fn log_links(number: Number) -> Result<Vec<PathBuf>> {
+/// Links to logs in a folder.
+pub fn log_links(dir: &Path) -> Result<Vec<PathBuf>> {
     let Ok(entries) = fs::read_dir(LOG_LINKS) else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if fs::read_link(&path).is_ok_and(|target| target.starts_with(number.dir())) {
+        if fs::read_link(&path).is_ok_and(|target| target.starts_with(dir)) {
             found.push(path);
         }
     }

@@ -97,6 +97,12 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
+        // Both kubelets link the logs of all containers in one place of the machine.
+        for link in ::tests::lab::log_links(&self.dir).unwrap_or_default() {
+            if let Err(error) = fs::remove_file(&link) {
+                eprintln!("cannot remove {}: {error}", link.display());
+            }
+        }
         if self.keep {
             println!("kept {}", self.dir.display());
         } else if let Err(error) = fs::remove_dir_all(&self.dir) {
