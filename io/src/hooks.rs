@@ -12,9 +12,8 @@ use http::{Request, Response, Uri};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use std::sync::{Arc, LazyLock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -22,6 +21,8 @@ use tokio_rustls::TlsConnector;
 
 /// Redirects followed before a hook counts as failed.
 const REDIRECTS: usize = 10;
+
+static TRUSTING: LazyLock<Result<Arc<ClientConfig>, String>> = LazyLock::new(crate::probes::trusting);
 
 /// Runs one hook.
 pub async fn run(effect: HooksEffect) -> Outcome {
@@ -102,7 +103,8 @@ async fn once(call: &HookCall) -> Result<Response<Incoming>, Trouble> {
         return ask(stream, call).await;
     }
     let name = ServerName::try_from(call.host.clone()).map_err(|e| text("host name", e))?;
-    let connector = TlsConnector::from(Arc::clone(&TRUSTING));
+    let config = TRUSTING.as_ref().map_err(|e| text("TLS", e))?;
+    let connector = TlsConnector::from(Arc::clone(config));
     match connector.connect(name, stream).await {
         Ok(stream) => ask(stream, call).await,
         Err(error) => {
@@ -150,57 +152,6 @@ fn request(call: &HookCall) -> Result<Request<Empty<Bytes>>, String> {
         builder = builder.header(name, value);
     }
     builder.body(Empty::new()).map_err(|e| format!("request: {e}"))
-}
-
-static TRUSTING: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let schemes = provider.signature_verification_algorithms.supported_schemes();
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap_or_else(|error| unreachable!("the provider supports the default versions: {error}"));
-    let verifier = Arc::new(Unverified { schemes });
-    Arc::new(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
-});
-
-/// Takes any certificate: a pod's own server has no name that could be checked.
-#[derive(Debug)]
-struct Unverified {
-    schemes: Vec<SignatureScheme>,
-}
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes.clone()
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ mod http;
 mod response;
 mod tls;
 
+pub(crate) use self::tls::configuration as trusting;
+
 use crate::port::Port;
 use components::edge::probes::{ProbesAnswer, ProbesEffect, TcpTarget};
 use components::edge::{Answer, Outcome};

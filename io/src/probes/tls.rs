@@ -1,4 +1,4 @@
-//! TLS for probes: whatever certificate the target shows is taken, as the API says of probes.
+//! TLS for probes and hooks: whatever certificate the target shows is taken, as the API says of probes.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -24,7 +24,11 @@ impl Lazy {
     }
 }
 
-fn configuration() -> Result<Arc<ClientConfig>, String> {
+/// A client that takes every certificate.
+///
+/// # Errors
+/// When the provider lacks the default versions.
+pub(crate) fn configuration() -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| error.to_string())?;
