@@ -8,7 +8,6 @@ use components::edge::cri::{ContainerState, ContainerStatus, PodInspection, Sand
 use components::ids::{ContainerId, SandboxId};
 use components::probes::{ContainerHealth, ProbeKind};
 use components::spec::{ContainerKind, ContainerSpec, PodSpec, RestartPolicy};
-use components::world::Stage;
 
 /// What to do next for a running pod.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -302,11 +301,8 @@ fn unknown(status: &ContainerStatus) -> (ContainerId, String) {
     (status.id.clone(), format!("Container {} is in unknown state, try killing it before restart", status.name))
 }
 
-/// Containers that may be running in a pod that ends, and its sandboxes not known to be stopped.
-pub(super) fn to_stop(seen: &PodInspection, stage: Stage) -> Vec<&ContainerStatus> {
-    if stage == Stage::Syncing {
-        return Vec::new();
-    }
+/// Containers of a pod that ends which may be running.
+pub(super) fn to_stop(seen: &PodInspection) -> Vec<&ContainerStatus> {
     seen.containers.iter().filter(|c| may_run(c.state)).collect()
 }
 

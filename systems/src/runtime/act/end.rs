@@ -38,7 +38,7 @@ impl Pod<'_, '_> {
         let graceful = ending.grace_seconds > 0;
         self.abandon_post_start();
         let spec = self.spec;
-        for container in actions::to_stop(&seen, self.life.stage) {
+        for container in actions::to_stop(&seen) {
             let sooner = self.flow.kills.get(&container.id);
             let sooner = sooner.map(|k| k.began.after(Duration::from_secs(u64::from(k.grace_seconds))));
             let waits =
