@@ -106,6 +106,9 @@ pub struct Machine {
     pub resolver: Option<crate::edge::cri::DnsConfig>,
     /// The node's `/etc/hosts`, for pods in the node's network.
     pub etc_hosts: String,
+    /// Host ids of user namespaces, as recorded in pod folders.
+    #[serde(default)]
+    pub user_ranges: Vec<(crate::ids::PodUid, crate::edge::cri::IdRange)>,
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
 }

@@ -11,7 +11,7 @@
 
 use crate::edge::cri::{ContainerState, PodInspection, RuntimeInfo, RuntimeList, SandboxState};
 use crate::edge::sources::Source;
-use crate::ids::{ContainerId, PodUid, SandboxId, Ticket};
+use crate::ids::{ContainerId, PodUid, SandboxId, Sensitive, Ticket};
 use crate::spec::PodSpec;
 use crate::status::PodStatus;
 use crate::time::{Mono, Wall};
@@ -375,6 +375,8 @@ pub enum Step {
     PullImage(u16),
     /// `PrepareContainer` for a container index.
     PrepareContainer(u16),
+    /// `ReadEnvFiles` for a container index.
+    ReadEnvFiles(u16),
     /// `CreateContainer` for a container index.
     CreateContainer(u16),
     /// `StartContainer` for a container index.
@@ -424,6 +426,8 @@ pub struct ContainerRun {
     pub attempt: u32,
     /// Image of the attempt being made, as found.
     pub image: Option<crate::edge::cri::FoundImage>,
+    /// Values of environment files for the attempt being made, in the order of its variables.
+    pub env_files: Option<Vec<Result<Option<Sensitive>, String>>>,
     /// How far the attempt being made has come.
     pub progress: Progress,
 }
@@ -475,6 +479,8 @@ pub struct RuntimeHealth {
     pub info: Option<Arc<RuntimeInfo>>,
     /// When `RuntimeReady` was last seen true.
     pub ready_seen: Option<Mono>,
+    /// What its default handler can do.
+    pub features: crate::edge::cri::RuntimeFeatures,
     /// The question under way.
     pub asking: Option<Ticket>,
     /// Last problem, so that it is logged once.

@@ -17,7 +17,7 @@ mod wire;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use components::edge::cri::{CriAnswer, CriEffect, RuntimeInfo, RuntimeList};
+use components::edge::cri::{CriAnswer, CriEffect, RuntimeList};
 use components::edge::{Answer, FailureClass, Ingress, Outcome};
 use proto::runtime::v1 as pb;
 use thiserror::Error;
@@ -86,7 +86,7 @@ impl CriPort {
 
     async fn answer(&self, effect: CriEffect) -> Result<Answer, CallError> {
         match effect {
-            CriEffect::ReadRuntime => self.read_runtime().await.map(CriAnswer::RuntimeRead).map(Answer::Cri),
+            CriEffect::ReadRuntime => self.read_runtime().await.map(Answer::Cri),
             CriEffect::ListRuntime => self.list_runtime().await.map(CriAnswer::RuntimeListed).map(Answer::Cri),
             CriEffect::InspectPod { uid, known } => {
                 let inspection = inspect::inspect_pod(&self.runtime, &uid, known).await?;
@@ -107,7 +107,7 @@ impl CriPort {
         }
     }
 
-    async fn read_runtime(&self) -> Result<RuntimeInfo, CallError> {
+    async fn read_runtime(&self) -> Result<CriAnswer, CallError> {
         let version = self.runtime.call::<_, pb::VersionResponse>(
             "/runtime.v1.RuntimeService/Version",
             pb::VersionRequest { version: "v1".to_owned() },

@@ -4,6 +4,7 @@
 //! belong to pods. The work blocks, so it runs on tokio's blocking pool; dropping the future stops it at its next step.
 
 mod cgroup;
+mod env_file;
 mod files;
 pub mod machine;
 pub mod memory;
@@ -12,7 +13,7 @@ mod remove;
 mod volume;
 
 use self::cgroup::Cgroups;
-use components::edge::host::{CleanPod, HostAnswer, HostEffect, PrepareContainer, PreparePod};
+use components::edge::host::{Cgroup, CleanPod, HostAnswer, HostEffect, PrepareContainer, PreparePod};
 use components::edge::{Answer, Failure, FailureClass, Outcome};
 use nix::errno::Errno;
 use std::io;
@@ -153,6 +154,11 @@ impl Inner {
             HostEffect::PreparePod(prepare) => self.prepare_pod(prepare, cancel),
             HostEffect::PrepareContainer(prepare) => prepare_container(prepare, cancel),
             HostEffect::CleanPod(clean) => self.clean_pod(clean, cancel),
+            HostEffect::SetCgroups(cgroups) => self.set_cgroups(cgroups, cancel),
+            HostEffect::ReadEnvFiles(keys) => {
+                let found = keys.iter().map(|key| env_file::find(key).map_err(|error| error.message)).collect();
+                Ok(Answer::Host(HostAnswer::EnvFilesRead(found)))
+            }
         }
     }
 
@@ -161,6 +167,7 @@ impl Inner {
             self.cgroups.create(cgroup)?;
         }
         files::make_dirs(&prepare.dirs, || cancel.check())?;
+        prepare.files.iter().try_for_each(files::write_file)?;
         for volume in &prepare.volumes {
             cancel.check()?;
             volume::set_up(volume)?;
@@ -173,6 +180,14 @@ impl Inner {
         }
         log_attempts.sort();
         Ok(Answer::Host(HostAnswer::PodPrepared { log_attempts }))
+    }
+
+    fn set_cgroups(&self, cgroups: &[Cgroup], cancel: &Cancel) -> Result<Answer, HostError> {
+        for cgroup in cgroups {
+            cancel.check()?;
+            self.cgroups.create(cgroup)?;
+        }
+        Ok(Answer::Nothing)
     }
 
     fn clean_pod(&self, clean: &CleanPod, cancel: &Cancel) -> Result<Answer, HostError> {
@@ -264,6 +279,7 @@ mod tests {
         let pod = rig.path("pods/uid");
         let logs = rig.path("logs/ns_p_uid");
         let prepare = PreparePod {
+            files: Vec::new(),
             dirs: vec![Dir { path: pod.clone(), mode: 0o750 }, Dir { path: format!("{logs}/c"), mode: 0o755 }],
             volumes: vec![VolumeSetup::EmptyDirMemory {
                 name: Arc::from("m"),

@@ -173,6 +173,13 @@ fn env_var(env: &api::EnvVar, container: &str) -> EnvVar {
             // Nothing, or zero, stands for one.
             divisor_milli: if divisor == 0 { 1000 } else { divisor },
         }
+    } else if let Some(file) = from.and_then(|from| from.file_key_ref.as_ref()) {
+        EnvSource::File {
+            volume: file.volume_name.clone(),
+            path: file.path.clone(),
+            key: file.key.clone(),
+            optional: file.optional == Some(true),
+        }
     } else {
         EnvSource::Value(Sensitive(text(&env.value)))
     };

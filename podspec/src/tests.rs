@@ -343,7 +343,8 @@ fn what_is_not_supported_yet_is_refused_by_name() {
             "spec.volumes[1].nfs: Forbidden: volume \"n\"",
         ],
     );
-    bad(&pod(json!({"spec": {"hostUsers": false}})), &["spec.hostUsers: Forbidden: not supported by this version"]);
+    let shared = json!({"spec": {"hostUsers": false, "hostNetwork": true, "hostPID": true}});
+    bad(&pod(shared), &["spec.hostNetwork: Forbidden: when `hostUsers` is false", "spec.hostPID: Forbidden"]);
     bad(&pod(json!({"spec": {"os": {"name": "windows"}}})), &["spec.os.name: Unsupported value: \"windows\""]);
     bad(&with(json!({"restartPolicy": "Always"})), &["spec.containers[0].restartPolicy: Forbidden"]);
     bad(&pod(json!({"spec": {"ephemeralContainers": [{"name": "x"}]}})), &["spec.ephemeralContainers: Forbidden"]);

@@ -9,12 +9,8 @@ const NOT_YET: &str = "not supported by this version of ticklet yet";
 
 /// Adds a refusal for everything that must not be left out.
 pub(super) fn refuse(spec: &PodSpec, issues: &mut Issues) {
-    let no = |path: &str, issues: &mut Issues| issues.forbidden(path, NOT_YET);
     for (i, volume) in spec.volumes.iter().flatten().enumerate() {
         refuse_volume(&format!("spec.volumes[{i}]"), volume, issues);
-    }
-    if spec.host_users == Some(false) {
-        no("spec.hostUsers", issues);
     }
     if spec.ephemeral_containers.as_ref().is_some_and(|c| !c.is_empty()) {
         issues.forbidden("spec.ephemeralContainers", "cannot be set in a manifest");
@@ -48,11 +44,6 @@ fn refuse_container(path: &str, init: bool, container: &Container, issues: &mut 
     }
     if container.restart_policy.as_deref().is_some_and(|p| !init || p != "Always") {
         no("restartPolicy");
-    }
-    for (i, env) in container.env.iter().flatten().enumerate() {
-        if env.value_from.as_ref().is_some_and(|from| from.file_key_ref.is_some()) {
-            no(&format!("env[{i}].valueFrom.fileKeyRef"));
-        }
     }
     for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
         if mount.bind_mount_options.as_ref().is_some_and(|o| !o.is_empty()) {

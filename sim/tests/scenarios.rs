@@ -43,6 +43,7 @@ scenarios! {
     crash_loop_reset
     crash_while_ending
     drain
+    env_file
     events_closed
     events_lost
     host_path_missing

@@ -50,7 +50,12 @@ fn take_runtime_info(
         let usable_before = runtime_usable(&health);
         let network_before = health.info.as_ref().is_some_and(|i| i.network_ready);
         match &arrived.outcome {
-            Outcome::Done(Answer::Cri(CriAnswer::RuntimeRead(info))) => {
+            Outcome::Done(Answer::Cri(
+                answer @ (CriAnswer::RuntimeRead(info) | CriAnswer::RuntimeDescribed(info, _)),
+            )) => {
+                if let CriAnswer::RuntimeDescribed(_, features) = answer {
+                    health.features = *features;
+                }
                 if info.runtime_ready {
                     health.ready_seen = Some(clock.now.mono);
                 }

@@ -10,6 +10,7 @@ pub mod lifecycle;
 mod planted;
 pub mod pleg;
 pub mod pods;
+pub mod qos;
 pub mod report;
 pub mod runtime;
 pub mod sources;
@@ -28,6 +29,7 @@ pub fn plugin(engine: &mut Engine) {
     sources::plugin(engine);
     lifecycle::plugin(engine);
     runtime::plugin(engine);
+    qos::plugin(engine);
     status::plugin(engine);
     report::plugin(engine);
 }

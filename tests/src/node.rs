@@ -248,6 +248,18 @@ authorization:
         Ok(code.parse()?)
     }
 
+    /// The status of a pod, given by its full name, as `/pods` shows it.
+    pub fn pod_status(&self, name: &str) -> Result<serde_json::Value> {
+        let url = format!("https://127.0.0.1:{}/pods", self.port);
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--fail", "--insecure", &url]);
+        let answer = process::run(&mut curl, Duration::from_secs(20))?.success().context("curl failed")?;
+        let mut pods: serde_json::Value = serde_json::from_str(&answer).context("/pods is no JSON")?;
+        let items = pods["items"].as_array_mut().context("/pods has no items")?;
+        let found = items.iter_mut().find(|pod| pod["metadata"]["name"] == name);
+        Ok(found.with_context(|| format!("/pods has no {name}"))?["status"].take())
+    }
+
     /// Everything ticklet wrote so far.
     pub fn log(&self) -> Result<String> {
         fs::read_to_string(self.log_file()).context("cannot read ticklet's log")

@@ -19,6 +19,8 @@ mod pods;
 mod restarts;
 #[path = "containerd/runtime.rs"]
 mod runtime;
+#[path = "containerd/sees.rs"]
+mod sees;
 #[path = "containerd/traces.rs"]
 mod traces;
 

@@ -116,6 +116,8 @@ pub enum CriAnswer {
         /// The new container.
         id: ContainerId,
     },
+    /// To `ReadRuntime`, from a runtime that tells its features.
+    RuntimeDescribed(RuntimeInfo, RuntimeFeatures),
 }
 
 /// An image that is here.
@@ -182,6 +184,17 @@ pub struct RuntimeInfo {
     pub message: String,
     /// cgroup driver of `RuntimeConfig` (`systemd` or `cgroupfs`), where the runtime says it.
     pub cgroup_driver: Option<String>,
+}
+
+/// What the runtime's default handler can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RuntimeFeatures {
+    /// User namespaces.
+    pub user_namespaces: bool,
+    /// Recursive read-only mounts.
+    pub recursive_read_only: bool,
+    /// `supplementalGroupsPolicy`.
+    pub groups_policy: bool,
 }
 
 /// State of a sandbox.

@@ -1,5 +1,6 @@
 //! This host: directories, files, volumes, cgroups.
 
+use crate::ids::Sensitive;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -12,6 +13,21 @@ pub enum HostEffect {
     PrepareContainer(Box<PrepareContainer>),
     /// Remove what a pod left behind, mounts first. Missing things count as removed; nothing outside is followed.
     CleanPod(Box<CleanPod>),
+    /// Make cgroups that hold those of pods, or set their limits. Idempotent.
+    SetCgroups(Vec<Cgroup>),
+    /// Find values in environment files of volumes.
+    ReadEnvFiles(Vec<EnvFileKey>),
+}
+
+/// One value of an environment file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct EnvFileKey {
+    /// The volume's directory; nothing outside of it is read.
+    pub volume: String,
+    /// Path within the volume.
+    pub path: String,
+    /// Name of the value.
+    pub key: String,
 }
 
 /// Input of [`HostEffect::PreparePod`].
@@ -21,6 +37,9 @@ pub struct PreparePod {
     pub cgroup: Option<Cgroup>,
     /// Directories to make, parents before children.
     pub dirs: Vec<Dir>,
+    /// Files to write once the directories are there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<File>,
     /// Volumes to set up, in spec order.
     pub volumes: Vec<VolumeSetup>,
     /// Per-container log directories to look into for earlier attempts (they need not exist): (container, directory).
@@ -151,4 +170,7 @@ pub enum HostAnswer {
         /// Highest `N` of `N.log*` per container, where there is one; sorted by container.
         log_attempts: Vec<(Arc<str>, u32)>,
     },
+    /// To `ReadEnvFiles`, in the order of what was asked: the value, nothing when there is no such file or key, or why
+    /// the file cannot be read.
+    EnvFilesRead(Vec<Result<Option<Sensitive>, String>>),
 }

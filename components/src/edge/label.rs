@@ -132,6 +132,8 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "PrepareContainer {dirs} directories {files} files")
         }
         HostEffect::CleanPod(_) => f.write_str("CleanPod"),
+        HostEffect::SetCgroups(cgroups) => write!(f, "SetCgroups {}", cgroups.len()),
+        HostEffect::ReadEnvFiles(keys) => write!(f, "ReadEnvFiles {} values", keys.len()),
     }
 }
 
@@ -152,6 +154,7 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Host(HostAnswer::PodPrepared { log_attempts }) => {
             write!(f, "PodPrepared {} containers with logs", log_attempts.len())
         }
+        Answer::Host(HostAnswer::EnvFilesRead(values)) => write!(f, "EnvFilesRead {} values", values.len()),
         Answer::Sources(SourcesAnswer::ManifestsRead { source, manifests, problems }) => {
             let (good, bad) = (manifests.len(), problems.len());
             write!(f, "ManifestsRead {} {good} objects {bad} problems", source.annotation())
@@ -164,7 +167,7 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn cri_answer(answer: &CriAnswer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match answer {
-        CriAnswer::RuntimeRead(info) => {
+        CriAnswer::RuntimeRead(info) | CriAnswer::RuntimeDescribed(info, _) => {
             let (name, version) = (&info.name, &info.version);
             let (runtime, network) = (info.runtime_ready, info.network_ready);
             write!(f, "RuntimeRead {name} {version} ready {runtime} network {network}")

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 
 use components::edge::cri::{
-    ContainerState, ContainerStatus, FoundImage, PodInspection, RuntimeInfo, SandboxState, SandboxStatus,
+    ContainerState, ContainerStatus, CriAnswer, FoundImage, PodInspection, RuntimeFeatures, RuntimeInfo, SandboxState,
+    SandboxStatus,
 };
 use components::ids::{ContainerId, SandboxId};
 use components::time::Wall;
@@ -22,7 +23,8 @@ pub(super) fn runtime_info(
     version: pb::VersionResponse,
     status: pb::StatusResponse,
     config: Option<pb::RuntimeConfigResponse>,
-) -> RuntimeInfo {
+) -> CriAnswer {
+    let features = features(&status);
     let conditions = status.status.unwrap_or_default().conditions;
     let met = |kind: &str| conditions.iter().any(|c| c.r#type == kind && c.status);
     let complaints: Vec<String> = conditions
@@ -35,13 +37,29 @@ pub(super) fn runtime_info(
         pb::CgroupDriver::Systemd => "systemd".to_owned(),
         pb::CgroupDriver::Cgroupfs => "cgroupfs".to_owned(),
     });
-    RuntimeInfo {
+    let info = RuntimeInfo {
         runtime_ready: met("RuntimeReady"),
         network_ready: met("NetworkReady"),
         name: version.runtime_name,
         version: version.runtime_version,
         message: complaints.join(", "),
         cgroup_driver: driver,
+    };
+    // One that tells nothing answers as runtimes did before they could.
+    if features == RuntimeFeatures::default() {
+        CriAnswer::RuntimeRead(info)
+    } else {
+        CriAnswer::RuntimeDescribed(info, features)
+    }
+}
+
+fn features(status: &pb::StatusResponse) -> RuntimeFeatures {
+    let default = status.runtime_handlers.iter().find(|handler| handler.name.is_empty());
+    let handler = default.and_then(|handler| handler.features.as_ref());
+    RuntimeFeatures {
+        user_namespaces: handler.is_some_and(|can| can.user_namespaces),
+        recursive_read_only: handler.is_some_and(|can| can.recursive_read_only_mounts),
+        groups_policy: status.features.as_ref().is_some_and(|features| features.supplemental_groups_policy),
     }
 }
 

@@ -198,7 +198,7 @@ impl Checks {
             HostEffect::PreparePod(_) => {
                 self.cleaned.remove(uid);
             }
-            HostEffect::PrepareContainer(_) => {}
+            HostEffect::PrepareContainer(_) | HostEffect::SetCgroups(_) | HostEffect::ReadEnvFiles(_) => {}
             HostEffect::CleanPod(_) => {
                 self.cleaned.insert(uid.clone());
                 if let Some(container) = runtime.containers_of(uid).find(|c| runtime.is_running(&c.id)) {

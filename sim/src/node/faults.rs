@@ -264,6 +264,8 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::PreparePod(_) => "PreparePod",
             HostEffect::PrepareContainer(_) => "PrepareContainer",
             HostEffect::CleanPod(_) => "CleanPod",
+            HostEffect::SetCgroups(_) => "SetCgroups",
+            HostEffect::ReadEnvFiles(_) => "ReadEnvFiles",
         },
         Effect::Sources(read) => match read {
             SourcesEffect::ReadManifests => "ReadManifests",

@@ -3,8 +3,9 @@
 use crate::runtime::model::Refusal;
 use components::edge::FailureClass;
 use components::edge::host::{
-    CleanPod, HostAnswer, HostEffect, HostPathKind, PrepareContainer, PreparePod, VolumeSetup,
+    Cgroup, CleanPod, EnvFileKey, HostAnswer, HostEffect, HostPathKind, PrepareContainer, PreparePod, VolumeSetup,
 };
+use components::ids::Sensitive;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Directories, files and cgroups of the simulated host.
@@ -16,6 +17,10 @@ pub struct Host {
     pub cgroups: BTreeSet<String>,
     /// Paths that host path volumes may ask for; none of them is ever removed.
     pub existing: BTreeSet<String>,
+    /// Limits of the cgroups that hold those of pods, by path.
+    pub limits: BTreeMap<String, Cgroup>,
+    /// Values of environment files, by path in the volume and key.
+    pub env: BTreeMap<(String, String), Sensitive>,
     /// Highest attempt that wrote a log, by container log directory.
     pub logs: BTreeMap<String, u32>,
 }
@@ -35,6 +40,14 @@ impl Host {
             HostEffect::CleanPod(pod) => {
                 self.clean(pod);
                 Ok(None)
+            }
+            HostEffect::SetCgroups(cgroups) => {
+                self.limits = cgroups.iter().map(|c| (c.path.clone(), c.clone())).collect();
+                Ok(None)
+            }
+            HostEffect::ReadEnvFiles(keys) => {
+                let value = |key: &EnvFileKey| self.env.get(&(key.path.clone(), key.key.clone())).cloned();
+                Ok(Some(HostAnswer::EnvFilesRead(keys.iter().map(|key| Ok(value(key))).collect())))
             }
         }
     }
@@ -56,6 +69,7 @@ impl Host {
     fn prepare_pod(&mut self, pod: &PreparePod) -> Result<HostAnswer, Refusal> {
         self.cgroups.extend(pod.cgroup.iter().map(|c| c.path.clone()));
         self.paths.extend(pod.dirs.iter().map(|d| d.path.clone()));
+        self.paths.extend(pod.files.iter().map(|f| f.path.clone()));
         for volume in &pod.volumes {
             self.set_up(volume)?;
         }

@@ -73,7 +73,12 @@ fn config() -> NodeConfig {
         seccomp_default: false,
         max_pods: 110,
         end_orphans: true,
-        limits: components::node::NodeLimits::default(),
+        limits: components::node::NodeLimits {
+            cpu_milli: 4000,
+            memory_bytes: 8 << 30,
+            enforced: true,
+            ..components::node::NodeLimits::default()
+        },
     }
 }
 
@@ -87,6 +92,7 @@ fn machine() -> Machine {
         cgroup_v2: true,
         apparmor: true,
         swap_controller: false,
+        user_ranges: Vec::new(),
         resolver: Some(DnsConfig::default()),
         etc_hosts: "127.0.0.1 localhost\n".into(),
         boot_id: "00000000-0000-4000-8000-000000000000".into(),

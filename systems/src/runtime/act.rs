@@ -7,6 +7,7 @@ mod sync;
 use super::PullBudget;
 use super::config::Site;
 use super::steps::Emitter;
+use super::users::UserRanges;
 use crate::planted;
 use bevy_ecs::prelude::*;
 use components::node::{Machine, NodeConfig};
@@ -14,8 +15,8 @@ use components::planted::{Bug, Planted};
 use components::spec::PodSpec;
 use components::time::Mono;
 use components::world::{
-    ContainerRun, Desired, Draining, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, RuntimeHealth,
-    Stage,
+    ContainerRun, Desired, Draining, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodIndex, PodKey,
+    RuntimeHealth, Stage,
 };
 use engine::{Clock, Outbox, Owner, TimerKind, Timers, Touched};
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl Node<'_> {
     fn site(&self) -> Site<'_> {
         let said = self.health.info.as_ref().and_then(|info| info.cgroup_driver.as_deref());
         let systemd = said.map_or(self.config.cgroup_driver_systemd, |driver| driver == "systemd");
-        Site { config: &self.config, machine: &self.machine, systemd }
+        Site { config: &self.config, machine: &self.machine, features: self.health.features, users: None, systemd }
     }
 
     fn timeout(&self) -> Duration {
@@ -73,10 +74,17 @@ pub(super) struct Pod<'a, 'n> {
     runs: Vec<Mut<'a, ContainerRun>>,
     emitter: Emitter<'a>,
     budget: &'a mut PullBudget,
+    users: &'a mut UserRanges,
+    lives: &'a PodIndex,
     wake: Option<Mono>,
 }
 
 impl Pod<'_, '_> {
+    /// What this pod's configurations are made from.
+    fn site(&self) -> Site<'_> {
+        Site { users: self.users.of(self.emitter.uid), ..self.node.site() }
+    }
+
     /// Looks at the pod again at `at`, or sooner.
     fn wake_at(&mut self, at: Mono) {
         self.wake = Some(self.wake.map_or(at, |other| other.min(at)));
@@ -99,6 +107,8 @@ pub(super) fn act_on_pods(
     mut pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &mut Flow, Option<&PodContainers>)>,
     mut runs: Query<&mut ContainerRun>,
     mut budget: ResMut<PullBudget>,
+    mut users: ResMut<UserRanges>,
+    index: Res<PodIndex>,
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
 ) {
@@ -115,6 +125,8 @@ pub(super) fn act_on_pods(
             runs: runs_of(&mut runs, children),
             emitter: Emitter { pod: entity, uid: &key.uid, outbox: &mut outbox },
             budget: &mut budget,
+            users: &mut users,
+            lives: &index,
             wake: None,
         };
         pod.forget_what_is_gone();

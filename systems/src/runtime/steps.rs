@@ -52,6 +52,7 @@ fn strand(step: &Step) -> u16 {
         Step::FindImage(i)
         | Step::PullImage(i)
         | Step::PrepareContainer(i)
+        | Step::ReadEnvFiles(i)
         | Step::CreateContainer(i)
         | Step::StartContainer(i, _) => i.saturating_add(1),
         Step::StopContainer(id) | Step::RemoveContainer(id) => 0x8000 | hash(id.as_str()),
@@ -69,6 +70,7 @@ pub(super) const fn starts_container(step: &Step) -> bool {
         Step::FindImage(_)
             | Step::PullImage(_)
             | Step::PrepareContainer(_)
+            | Step::ReadEnvFiles(_)
             | Step::CreateContainer(_)
             | Step::StartContainer(_, _)
     )

@@ -2,7 +2,7 @@
 
 use super::super::actions::{self, PodActions};
 use super::super::steps::{HOST_TIMEOUT, Next, PULL_TIMEOUT, starts_container};
-use super::super::{backoff, config, hosts, paths};
+use super::super::{backoff, config, env, hosts, paths};
 use super::Pod;
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection, SandboxConfig};
@@ -176,6 +176,7 @@ impl Pod<'_, '_> {
             self.runs[start.index].progress = Progress::Idle;
             return;
         };
+        let Some(env_files) = self.env_files(start) else { return };
         let site = self.node.site();
         let ips = if start.spec.host_network { site.machine.node_ips.as_slice() } else { pod_ips(start) };
         let number = self.attempt(start);
@@ -185,9 +186,9 @@ impl Pod<'_, '_> {
             attempt: number,
             image: &image,
             pod_ips: ips,
+            env_files: &env_files,
         };
-        let both =
-            config::container(&attempt, self.node.site()).and_then(|made| Ok((made, self.sandbox_config(start)?)));
+        let both = config::container(&attempt, self.site()).and_then(|made| Ok((made, self.sandbox_config(start)?)));
         let (made, sandbox_config) = match both {
             Ok((made, sandbox)) => (made, Box::new(sandbox)),
             Err(message) => return self.refuse_configuration(start, message),
@@ -209,6 +210,21 @@ impl Pod<'_, '_> {
             rule: "it does not run and is wanted to",
         };
         self.emitter.emit(self.flow, next);
+    }
+
+    /// Values of environment files; they are asked for when they are not at hand. Each attempt reads them anew.
+    fn env_files(&mut self, start: Start<'_>) -> Option<Vec<env::FileValue>> {
+        if let Some(values) = self.runs[start.index].env_files.take() {
+            return Some(values);
+        }
+        let keys = env::file_keys(start.spec, start.container, self.node.site().config);
+        if keys.is_empty() {
+            return Some(Vec::new());
+        }
+        let index = u16::try_from(start.index).unwrap_or(u16::MAX);
+        let effect = Effect::Host(HostEffect::ReadEnvFiles(keys));
+        self.emit(Step::ReadEnvFiles(index), effect, HOST_TIMEOUT, "its environment comes from files");
+        None
     }
 
     /// Restart count of the next instance: one more than the newest's; with none, one more than the newest log's.
@@ -233,7 +249,7 @@ impl Pod<'_, '_> {
 
     fn sandbox_config(&self, start: Start<'_>) -> Result<SandboxConfig, String> {
         let attempt = start.seen.sandboxes.iter().find(|s| s.id == *start.sandbox).map_or(0, |s| s.attempt);
-        config::sandbox(start.spec, self.node.site(), attempt)
+        config::sandbox(start.spec, self.site(), attempt)
     }
 
     fn files(&self, start: Start<'_>, number: u32, ips: &[String]) -> PrepareContainer {

@@ -173,12 +173,13 @@ fn check_security(made: &ContainerSecurity, want: &Value) {
 #[test]
 fn the_rich_pod_is_described_as_the_go_kubelet_does() {
     let (spec, node, machine) = (rich(), node(), machine());
-    let site = Site { config: &node, machine: &machine, systemd: false };
+    let site =
+        Site { config: &node, machine: &machine, features: RuntimeFeatures::default(), users: None, systemd: false };
     check_sandbox(&sandbox(&spec, site, 0).unwrap(), &recorded("sandbox"));
     let image = FoundImage { image_ref: IMAGE.into(), uid: None, username: String::new() };
     let ips = ["10.88.0.99".to_owned()];
     for container in &spec.containers {
-        let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &ips };
+        let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &ips, env_files: &[] };
         check_container(&super::container(&attempt, site).unwrap(), &recorded(&container.name));
     }
 }
@@ -195,8 +196,15 @@ fn check_user(pod: (Option<i64>, Option<bool>), own: (Option<i64>, Option<bool>)
     let numeric = image.parse().ok();
     let username = if numeric.is_some() { String::new() } else { image.to_owned() };
     let image = FoundImage { image_ref: "i".into(), uid: numeric, username };
-    let attempt = Attempt { spec: &spec, container: &spec.containers[0], attempt: 0, image: &image, pod_ips: &[] };
-    let said = match security::of_container(&attempt, &fixtures::node()) {
+    let attempt = Attempt {
+        spec: &spec,
+        container: &spec.containers[0],
+        attempt: 0,
+        image: &image,
+        pod_ips: &[],
+        env_files: &[],
+    };
+    let said = match security::of_container(&attempt, &fixtures::node(), None) {
         Ok(made) => made.run_as_user.map_or(made.run_as_username, |uid| uid.to_string()),
         Err(error) => error,
     };
@@ -234,8 +242,15 @@ fn secured(change: impl FnOnce(&mut PodSpec, &mut NodeConfig)) -> (ContainerSecu
     let (mut spec, mut node) = (fixtures::spec("always a"), fixtures::node());
     change(&mut spec, &mut node);
     let image = FoundImage { image_ref: "i".into(), uid: None, username: String::new() };
-    let attempt = Attempt { spec: &spec, container: &spec.containers[0], attempt: 0, image: &image, pod_ips: &[] };
-    (security::of_container(&attempt, &node).unwrap(), security::of_sandbox(&spec))
+    let attempt = Attempt {
+        spec: &spec,
+        container: &spec.containers[0],
+        attempt: 0,
+        image: &image,
+        pod_ips: &[],
+        env_files: &[],
+    };
+    (security::of_container(&attempt, &node, None).unwrap(), security::of_sandbox(&spec, None))
 }
 
 #[test]
@@ -288,4 +303,35 @@ fn namespaces_are_the_pods_the_containers_or_the_nodes() {
     assert_eq!(of(|spec| spec.host_network = true), [Node, Container, Pod]);
     assert_eq!(of(|spec| spec.host_pid = true), [Pod, Node, Pod]);
     assert_eq!(of(|spec| spec.host_ipc = true), [Pod, Container, Node]);
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    let (node, machine) = (node(), machine());
+    let said = |change: fn(&mut PodSpec), can: bool| {
+        let mut spec = fixtures::spec("always a");
+        change(&mut spec);
+        let features = RuntimeFeatures { groups_policy: can, ..RuntimeFeatures::default() };
+        let site = Site { config: &node, machine: &machine, features, users: None, systemd: false };
+        sandbox(&spec, site, 0).map(|made| made.name)
+    };
+    let strict: fn(&mut PodSpec) = |spec| spec.security.groups_policy = Some(GroupsPolicy::Strict);
+    assert_eq!(said(strict, true), Ok("pod".to_owned()));
+    assert_eq!(said(strict, false), Err("SupplementalGroupsPolicy=Strict is not supported in this node".to_owned()));
+    let class: fn(&mut PodSpec) = |spec| spec.runtime_class = Some("kata".to_owned());
+    let unknown = "RuntimeClass \"kata\" cannot be looked up without an API server";
+    assert_eq!(said(class, true), Err(unknown.to_owned()));
+}
+
+#[test]
+fn a_user_namespace_reaches_sandbox_and_containers() {
+    let (mut spec, node, machine) = (fixtures::spec("always a"), node(), machine());
+    spec.host_users = false;
+    let users = Some(IdRange { first: 65_536, length: 65_536 });
+    let site = Site { config: &node, machine: &machine, features: RuntimeFeatures::default(), users, systemd: false };
+    let image = FoundImage { image_ref: "i".into(), uid: None, username: String::new() };
+    let container = &spec.containers[0];
+    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], env_files: &[] };
+    assert_eq!(sandbox(&spec, site, 0).unwrap().security.namespaces.users, users);
+    assert_eq!(super::container(&attempt, site).unwrap().security.namespaces.users, users);
 }
