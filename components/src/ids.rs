@@ -77,6 +77,13 @@ impl Serialize for Sensitive {
     }
 }
 
+/// What was not serialised comes back as a placeholder.
+impl<'de> Deserialize<'de> for Sensitive {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <()>::deserialize(deserializer).map(|()| Self("<redacted>".to_owned()))
+    }
+}
+
 impl From<&str> for Sensitive {
     fn from(text: &str) -> Self {
         Self(text.to_owned())

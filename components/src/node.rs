@@ -116,6 +116,9 @@ pub struct Machine {
     /// SELinux is enabled.
     #[serde(default)]
     pub selinux: bool,
+    /// Host ids of user namespaces, as recorded in pod folders.
+    #[serde(default)]
+    pub user_ranges: Vec<(crate::ids::PodUid, crate::edge::cri::IdRange)>,
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
 }

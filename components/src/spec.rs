@@ -294,6 +294,17 @@ pub enum EnvSource {
         /// Divisor in thousandths (1000 for a divisor of 1).
         divisor_milli: i64,
     },
+    /// `fileKeyRef`.
+    File {
+        /// Volume that holds the file.
+        volume: String,
+        /// Path within the volume.
+        path: String,
+        /// Name of the value in the file.
+        key: String,
+        /// Without such a file or key there is no variable.
+        optional: bool,
+    },
 }
 
 /// A container port.

@@ -13,7 +13,7 @@
 use crate::edge::cri::{ContainerState, PodInspection, RuntimeInfo, RuntimeList, SandboxState};
 use crate::edge::sources::Source;
 use crate::hooks::{HookKind, HookRun, Kill};
-use crate::ids::{ContainerId, PodUid, SandboxId, Ticket};
+use crate::ids::{ContainerId, PodUid, SandboxId, Sensitive, Ticket};
 use crate::spec::PodSpec;
 use crate::status::PodStatus;
 use crate::time::{Mono, Wall};
@@ -405,6 +405,8 @@ pub enum Step {
     PullImage(u16),
     /// `PrepareContainer` for a container index.
     PrepareContainer(u16),
+    /// `ReadEnvFiles` for a container index.
+    ReadEnvFiles(u16),
     /// `CreateContainer` for a container index.
     CreateContainer(u16),
     /// `StartContainer` for a container index.
@@ -466,6 +468,8 @@ pub struct ContainerRun {
     pub attempt: u32,
     /// Image of the attempt being made, as found.
     pub image: Option<crate::edge::cri::FoundImage>,
+    /// Values of environment files for the attempt being made, in the order of its variables.
+    pub env_files: Option<Vec<Result<Option<Sensitive>, String>>>,
     /// How far the attempt being made has come.
     pub progress: Progress,
 }

@@ -4,6 +4,7 @@
 //! belong to pods. The work blocks, so it runs on tokio's blocking pool; dropping the future stops it at its next step.
 
 mod cgroup;
+mod env_file;
 mod files;
 mod logs;
 pub mod machine;
@@ -15,7 +16,7 @@ mod subpath;
 mod volume;
 
 use self::cgroup::Cgroups;
-use components::edge::host::{CleanPod, HostAnswer, HostEffect, PrepareContainer, PreparePod};
+use components::edge::host::{Cgroup, CleanPod, HostAnswer, HostEffect, PrepareContainer, PreparePod};
 use components::edge::{Answer, Failure, FailureClass, Outcome};
 use nix::errno::Errno;
 use std::io;
@@ -169,6 +170,11 @@ impl Inner {
                 done(remains::remove(gone, &self.config.pods_dir, &self.config.pod_logs_dir, cancel))
             }
             HostEffect::SetUpVolume(setup) => volume::set_up(setup, cancel).map(|()| Answer::Nothing),
+            HostEffect::SetCgroups(cgroups) => self.set_cgroups(cgroups, cancel),
+            HostEffect::ReadEnvFiles(keys) => {
+                let found = keys.iter().map(|key| env_file::find(key).map_err(|error| error.message)).collect();
+                Ok(Answer::Host(HostAnswer::EnvFilesRead(found)))
+            }
         }
     }
 
@@ -177,6 +183,7 @@ impl Inner {
             self.cgroups.create(cgroup)?;
         }
         files::make_dirs(&prepare.dirs, || cancel.check())?;
+        prepare.files.iter().try_for_each(files::write_file)?;
         // One volume's trouble is told and keeps none of the others.
         let mut failed = Vec::new();
         for setup in &prepare.volumes {
@@ -197,6 +204,14 @@ impl Inner {
         } else {
             HostAnswer::PodPreparedInPart { log_attempts, failed }
         }))
+    }
+
+    fn set_cgroups(&self, cgroups: &[Cgroup], cancel: &Cancel) -> Result<Answer, HostError> {
+        for cgroup in cgroups {
+            cancel.check()?;
+            self.cgroups.create(cgroup)?;
+        }
+        Ok(Answer::Nothing)
     }
 
     fn clean_pod(&self, clean: &CleanPod, cancel: &Cancel) -> Result<Answer, HostError> {
@@ -296,6 +311,7 @@ mod tests {
         let pod = rig.path("pods/uid");
         let logs = rig.path("logs/ns_p_uid");
         let prepare = PreparePod {
+            files: Vec::new(),
             dirs: vec![Dir { path: pod.clone(), mode: 0o750 }, Dir { path: format!("{logs}/c"), mode: 0o755 }],
             volumes: vec![VolumeSetup::EmptyDir {
                 name: Arc::from("m"),

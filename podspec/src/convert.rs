@@ -161,6 +161,13 @@ fn env_var(env: &api::EnvVar, container: &str) -> EnvVar {
         EnvSource::Field(field.field_path.clone())
     } else if let Some(resource) = from.and_then(|from| from.resource_field_ref.as_ref()) {
         resource_source(resource, container)
+    } else if let Some(file) = from.and_then(|from| from.file_key_ref.as_ref()) {
+        EnvSource::File {
+            volume: file.volume_name.clone(),
+            path: file.path.clone(),
+            key: file.key.clone(),
+            optional: file.optional == Some(true),
+        }
     } else {
         EnvSource::Value(Sensitive(text(&env.value)))
     };

@@ -339,7 +339,8 @@ fn what_is_not_supported_yet_is_refused_by_name() {
         &pod(json!({"spec": {"volumes": [{"name": "n", "nfs": {"server": "s", "path": "/"}}]}})),
         &["spec.volumes[0].nfs: Forbidden: volume \"n\" is of a kind not supported by this version of ticklet yet"],
     );
-    bad(&pod(json!({"spec": {"hostUsers": false}})), &["spec.hostUsers: Forbidden: not supported by this version"]);
+    let shared = json!({"spec": {"hostUsers": false, "hostNetwork": true, "hostPID": true}});
+    bad(&pod(shared), &["spec.hostNetwork: Forbidden: when `hostUsers` is false", "spec.hostPID: Forbidden"]);
     bad(&pod(json!({"spec": {"os": {"name": "windows"}}})), &["spec.os.name: Unsupported value: \"windows\""]);
     let rules = json!([{"action": "Jump", "exitCodes": {"operator": "In", "values": []}}]);
     bad(

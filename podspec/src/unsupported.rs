@@ -9,12 +9,8 @@ const NOT_YET: &str = "not supported by this version of ticklet yet";
 
 /// Adds a refusal for everything that must not be left out.
 pub(super) fn refuse(spec: &PodSpec, issues: &mut Issues) {
-    let no = |path: &str, issues: &mut Issues| issues.forbidden(path, NOT_YET);
     for (i, volume) in spec.volumes.iter().flatten().enumerate() {
         refuse_volume(&format!("spec.volumes[{i}]"), volume, issues);
-    }
-    if spec.host_users == Some(false) {
-        no("spec.hostUsers", issues);
     }
     if spec.ephemeral_containers.as_ref().is_some_and(|c| !c.is_empty()) {
         issues.forbidden("spec.ephemeralContainers", "cannot be set in a manifest");
@@ -42,11 +38,6 @@ fn refuse_container(path: &str, container: &Container, issues: &mut Issues) {
     let mut no = |field: &str| issues.forbidden(&format!("{path}.{field}"), NOT_YET);
     if container.volume_devices.as_ref().is_some_and(|d| !d.is_empty()) {
         no("volumeDevices");
-    }
-    for (i, env) in container.env.iter().flatten().enumerate() {
-        if env.value_from.as_ref().is_some_and(|from| from.file_key_ref.is_some()) {
-            no(&format!("env[{i}].valueFrom.fileKeyRef"));
-        }
     }
     for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
         if mount.bind_mount_options.as_ref().is_some_and(|o| !o.is_empty()) {

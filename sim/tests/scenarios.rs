@@ -45,6 +45,7 @@ scenarios! {
     crash_loop_reset
     crash_while_ending
     drain
+    env_file
     events_closed
     events_lost
     gc_keeps_per_container

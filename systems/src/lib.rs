@@ -14,6 +14,7 @@ mod planted;
 pub mod pleg;
 pub mod pods;
 pub mod probes;
+pub mod qos;
 pub mod report;
 mod restart;
 pub mod runtime;
@@ -36,6 +37,7 @@ pub fn plugin(engine: &mut Engine) {
     volumes::plugin(engine);
     probes::plugin(engine);
     runtime::plugin(engine);
+    qos::plugin(engine);
     status::plugin(engine);
     logrotate::plugin(engine);
     gc::plugin(engine);

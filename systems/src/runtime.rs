@@ -18,6 +18,14 @@ mod paths;
 mod resources;
 mod security;
 mod steps;
+mod users;
+
+pub(crate) use resources::shares;
+
+/// CPU that a pod requests as a whole, in thousandths.
+pub(crate) fn pod_cpu_request(spec: &components::spec::PodSpec) -> i64 {
+    resources::pod_requirements(spec).requests.cpu_milli.unwrap_or(0)
+}
 
 use crate::turns::IngestTurn;
 use bevy_ecs::prelude::*;
@@ -61,6 +69,8 @@ impl PullBudget {
 /// Adds the domain to the engine.
 pub fn plugin(engine: &mut Engine) {
     engine.world_mut().init_resource::<PullBudget>();
+    let found = users::UserRanges::found(engine.world().resource::<components::node::Machine>());
+    engine.world_mut().insert_resource(found);
     engine.world_mut().resource_mut::<Timers>().arm(TimerKind::Resync, Owner::Node, Mono(0));
     engine.add_systems(
         Phase::Ingest,

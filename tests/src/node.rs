@@ -278,6 +278,14 @@ authorization:
         self.lab.address()
     }
 
+    /// The status of a pod, given by its full name, as `/pods` shows it.
+    pub fn pod_status(&self, name: &str) -> Result<serde_json::Value> {
+        let mut pods = self.pods()?;
+        let items = pods["items"].as_array_mut().context("/pods has no items")?;
+        let found = items.iter_mut().find(|pod| pod["metadata"]["name"] == name);
+        Ok(found.with_context(|| format!("/pods has no {name}"))?["status"].take())
+    }
+
     /// Everything ticklet wrote so far.
     pub fn log(&self) -> Result<String> {
         fs::read_to_string(self.log_file()).context("cannot read ticklet's log")

@@ -25,6 +25,8 @@ mod probes;
 mod restarts;
 #[path = "containerd/runtime.rs"]
 mod runtime;
+#[path = "containerd/sees.rs"]
+mod sees;
 #[path = "containerd/streams.rs"]
 mod streams;
 #[path = "containerd/traces.rs"]

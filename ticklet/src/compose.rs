@@ -2,7 +2,7 @@
 //!
 //! Opens the store, makes the ports and the dispatcher, starts the driver's thread. Decides nothing.
 
-mod limits;
+pub(crate) mod limits;
 pub(crate) mod node;
 
 use crate::driver::{Driver, DriverStats, Observer, Records, Stopped, Works};

@@ -2,11 +2,11 @@
 //!
 //! Refuses what the kubelet refuses (swap, cgroup v1, damaged state files), each with one line that says what to do.
 
-use crate::compose::{self, Plan, Running};
+use crate::compose::{self, Plan, Running, limits};
 use crate::load::{HostFiles, Loaded, Start, load};
 use anyhow::{Context, bail};
 use components::config::{KubeletConfiguration, not_acted_on};
-use components::node::Machine;
+use components::node::{Machine, UserIds};
 use io::cri::CriOptions;
 use io::cri::streams::StreamCalls;
 use io::dispatch::Limits;
@@ -87,7 +87,22 @@ fn machine(loaded: &Loaded) -> anyhow::Result<Machine> {
     let node_ip = loaded.flags.node_ip.split(',').map(str::trim).find(|ip| !ip.is_empty());
     let name = Some(loaded.flags.hostname_override.as_str()).filter(|name| !name.is_empty());
     let resolver = Some(loaded.config.resolv_conf.as_str()).filter(|path| !path.is_empty());
-    io::host::machine(resolver, node_ip, name).context("failed to read this machine's facts")
+    let mut machine = io::host::machine(resolver, node_ip, name).context("failed to read this machine's facts")?;
+    let pods = Path::new(&loaded.flags.root_dir).join("pods");
+    machine.user_ranges = io::host::machine::users::recorded(&pods).context("failed to read pods' user namespaces")?;
+    Ok(machine)
+}
+
+/// Ids that were set aside for the kubelet replace the default ones; unusable ones are an error, not a surprise.
+fn user_ids(config: &KubeletConfiguration) -> anyhow::Result<Option<UserIds>> {
+    let set_aside = io::host::machine::users::set_aside().context("failed to read ids of user kubelet")?;
+    let ids = limits::user_ids(config, set_aside);
+    if let Some(ids) = ids.filter(|_| set_aside.is_some()) {
+        let max_pods = u32::try_from(config.max_pods).unwrap_or(0);
+        limits::check_user_ids(ids, max_pods)
+            .map_err(|why| anyhow::anyhow!("ids of user kubelet in /etc/subuid and /etc/subgid: {why}"))?;
+    }
+    Ok(ids)
 }
 
 /// What a kubelet does not start on.
@@ -102,7 +117,7 @@ fn refuse(config: &KubeletConfiguration, machine: &Machine) -> anyhow::Result<()
     Ok(())
 }
 
-fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> Plan {
+fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> anyhow::Result<Plan> {
     let config = &loaded.config;
     let path = Some(PathBuf::from(&config.static_pod_path)).filter(|p| !p.as_os_str().is_empty());
     let url = (!config.static_pod_url.is_empty())
@@ -111,12 +126,13 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> Plan {
     let pulls = if config.serialize_image_pulls { 1 } else { parallel };
     let flags = &loaded.flags;
     let mut node = compose::node::node_config(config, &flags.root_dir, &machine);
+    node.limits.users = user_ids(config)?;
     node.reclaim.collection = Some(compose::node::collection(
         flags.maximum_dead_containers,
         flags.maximum_dead_containers_per_container,
         flags.minimum_container_ttl_duration,
     ));
-    Plan {
+    Ok(Plan {
         config: node,
         machine,
         root: root.to_owned(),
@@ -127,7 +143,7 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> Plan {
         sources: SourcesOptions { paths: path.into_iter().collect(), url },
         limits: Limits { pulls, ..Limits::default() },
         record: true,
-    }
+    })
 }
 
 async fn serve(
@@ -140,7 +156,7 @@ async fn serve(
     let name = machine.hostname.clone();
     let cert_dir = PathBuf::from(&loaded.flags.cert_dir);
     let serving = crate::serving::config(&loaded.config, &machine, &cert_dir)?;
-    let plan = plan(loaded, machine, root);
+    let plan = plan(loaded, machine, root)?;
     let runtime = StreamCalls::new(&plan.cri, plan.config.runtime_timeout)?;
     let node = compose::start(plan, store, records)?;
     let server = match serving {

@@ -2,6 +2,7 @@
 
 pub mod reclaim;
 
+use crate::ids::Sensitive;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -32,6 +33,21 @@ pub enum HostEffect {
     RemoveRemains(Box<reclaim::RemoveRemains>),
     /// Set up one volume of a pod, or bring its content up to date. Idempotent.
     SetUpVolume(Box<VolumeSetup>),
+    /// Make cgroups that hold those of pods, or set their limits. Idempotent.
+    SetCgroups(Vec<Cgroup>),
+    /// Find values in environment files of volumes.
+    ReadEnvFiles(Vec<EnvFileKey>),
+}
+
+/// One value of an environment file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct EnvFileKey {
+    /// The volume's directory; nothing outside of it is read.
+    pub volume: String,
+    /// Path within the volume.
+    pub path: String,
+    /// Name of the value.
+    pub key: String,
 }
 
 /// Input of [`HostEffect::PreparePod`].
@@ -41,6 +57,9 @@ pub struct PreparePod {
     pub cgroup: Option<Cgroup>,
     /// Directories to make, parents before children.
     pub dirs: Vec<Dir>,
+    /// Files to write once the directories are there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<File>,
     /// Volumes to set up, in spec order.
     pub volumes: Vec<VolumeSetup>,
     /// Per-container log directories to look into for earlier attempts (they need not exist): (container, directory).
@@ -260,4 +279,7 @@ pub enum HostAnswer {
         /// Volumes that could not be set up, with what was said.
         failed: Vec<(Arc<str>, String)>,
     },
+    /// To `ReadEnvFiles`, in the order of what was asked: the value, nothing when there is no such file or key, or why
+    /// the file cannot be read.
+    EnvFilesRead(Vec<Result<Option<Sensitive>, String>>),
 }

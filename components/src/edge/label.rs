@@ -163,6 +163,8 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             RemoveRemains::PodDir(path) | RemoveRemains::LogDir(path) => write!(f, "RemoveRemains {path}"),
         },
         HostEffect::SetUpVolume(it) => write!(f, "SetUpVolume {}", it.name()),
+        HostEffect::SetCgroups(cgroups) => write!(f, "SetCgroups {}", cgroups.len()),
+        HostEffect::ReadEnvFiles(keys) => write!(f, "ReadEnvFiles {} values", keys.len()),
     }
 }
 
@@ -190,6 +192,7 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Host(HostAnswer::PodPreparedInPart { failed, .. }) => {
             write!(f, "PodPrepared without {} volumes", failed.len())
         }
+        Answer::Host(HostAnswer::EnvFilesRead(values)) => write!(f, "EnvFilesRead {} values", values.len()),
         Answer::Sources(SourcesAnswer::ManifestsRead { source, manifests, problems }) => {
             let (good, bad) = (manifests.len(), problems.len());
             write!(f, "ManifestsRead {} {good} objects {bad} problems", source.annotation())

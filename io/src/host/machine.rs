@@ -2,6 +2,7 @@
 
 mod address;
 mod resolver;
+pub mod users;
 
 use super::HostError;
 use components::edge::FailureClass;
@@ -35,6 +36,7 @@ pub fn machine(
         cpus: cpus()?,
         memory_bytes: memory_bytes()?,
         hugepage_sizes: hugepage_sizes(Path::new("/sys/kernel/mm/hugepages"))?,
+        user_ranges: Vec::new(),
         apparmor: fs::read("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with(b"Y")),
         swap_controller: swap_controller(&read(Path::new("/proc/self/cgroup"))?).exists(),
         cgroup_v2: statfs("/sys/fs/cgroup").is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC),

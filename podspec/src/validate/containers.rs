@@ -45,6 +45,7 @@ pub(super) fn check(spec: &PodSpec, volumes: &BTreeSet<&str>, issues: &mut Issue
         }
         check_one(path, container, volumes, spec.host_users != Some(false), issues);
         check_env(path, container, &all, issues);
+        check_env_files(path, spec, container, issues);
         check_ports(path, spec, container, issues);
         // Init containers that end do not hold ports while the main ones run.
         if !init || is_sidecar(container) {
@@ -197,6 +198,31 @@ fn check_value_from(path: &str, env: &EnvVar, from: &EnvVarSource, all: &BTreeSe
     }
     if let Some(resource) = &from.resource_field_ref {
         check_resource_ref(&format!("{path}.resourceFieldRef"), resource, all, issues);
+    }
+}
+
+/// Environment files lie in emptyDir volumes of the pod.
+fn check_env_files(path: &str, spec: &PodSpec, container: &Container, issues: &mut Issues) {
+    for (i, env) in container.env.iter().flatten().enumerate() {
+        let Some(file) = env.value_from.as_ref().and_then(|from| from.file_key_ref.as_ref()) else { continue };
+        let path = format!("{path}.env[{i}].valueFrom.fileKeyRef");
+        match spec.volumes.iter().flatten().find(|volume| volume.name == file.volume_name) {
+            None => issues.not_found(&format!("{path}.volumeName"), &file.volume_name),
+            Some(volume) if volume.empty_dir.is_none() => {
+                issues.invalid(&format!("{path}.volumeName"), &file.volume_name, "must name a volume of type emptyDir");
+            }
+            Some(_) => {}
+        }
+        if file.path.is_empty() {
+            issues.required(&format!("{path}.path"), "");
+        } else if file.path.starts_with('/') || file.path.split('/').any(|part| part == "..") {
+            issues.invalid(&format!("{path}.path"), &file.path, "must be a relative path without '..'");
+        }
+        if file.key.is_empty() {
+            issues.required(&format!("{path}.key"), "");
+        } else if let Some(wrong) = names::env(&file.key) {
+            issues.invalid(&format!("{path}.key"), &file.key, wrong);
+        }
     }
 }
 

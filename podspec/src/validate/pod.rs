@@ -32,6 +32,20 @@ pub(super) fn check(spec: &PodSpec, issues: &mut Issues) {
     if spec.share_process_namespace == Some(true) && spec.host_pid == Some(true) {
         issues.invalid("spec.shareProcessNamespace", true, "must not be set together with hostPID");
     }
+    if spec.host_users == Some(false) {
+        for (field, shared) in
+            [("hostNetwork", spec.host_network), ("hostPID", spec.host_pid), ("hostIPC", spec.host_ipc)]
+        {
+            if shared == Some(true) {
+                issues.forbidden(&format!("spec.{field}"), "when `hostUsers` is false");
+            }
+        }
+        for (i, container) in spec.init_containers.iter().flatten().chain(&spec.containers).enumerate() {
+            if container.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
+                issues.forbidden(&format!("spec.containers[{i}].volumeDevices"), "when `hostUsers` is false");
+            }
+        }
+    }
     if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
         issues.forbidden("spec.schedulingGates", "a static pod is not scheduled");
     }

@@ -277,6 +277,8 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::LookAtRemains(_) => "LookAtRemains",
             HostEffect::RemoveRemains(_) => "RemoveRemains",
             HostEffect::SetUpVolume(_) => "SetUpVolume",
+            HostEffect::SetCgroups(_) => "SetCgroups",
+            HostEffect::ReadEnvFiles(_) => "ReadEnvFiles",
         },
         Effect::Hooks(HooksEffect::CallHttp(_)) => "CallHttp",
         Effect::Sources(read) => match read {

@@ -5,8 +5,9 @@ mod logs;
 use crate::runtime::model::Refusal;
 use components::edge::FailureClass;
 use components::edge::host::{
-    CleanPod, HostAnswer, HostEffect, HostPathKind, PrepareContainer, PreparePod, VolumeSetup,
+    Cgroup, CleanPod, EnvFileKey, HostAnswer, HostEffect, HostPathKind, PrepareContainer, PreparePod, VolumeSetup,
 };
+use components::ids::Sensitive;
 use components::time::Mono;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,10 @@ pub struct Host {
     pub clock: Mono,
     /// Files of volumes by the volume's path: their paths within and their content.
     pub written: BTreeMap<String, BTreeMap<String, String>>,
+    /// Limits of the cgroups that hold those of pods, by path.
+    pub limits: BTreeMap<String, Cgroup>,
+    /// Values of environment files, by path in the volume and key.
+    pub env: BTreeMap<(String, String), Sensitive>,
 }
 
 impl Host {
@@ -48,6 +53,14 @@ impl Host {
                 Ok(None)
             }
             HostEffect::SetUpVolume(volume) => self.set_up(volume).map(|()| None),
+            HostEffect::SetCgroups(cgroups) => {
+                self.limits = cgroups.iter().map(|c| (c.path.clone(), c.clone())).collect();
+                Ok(None)
+            }
+            HostEffect::ReadEnvFiles(keys) => {
+                let value = |key: &EnvFileKey| self.env.get(&(key.path.clone(), key.key.clone())).cloned();
+                Ok(Some(HostAnswer::EnvFilesRead(keys.iter().map(|key| Ok(value(key))).collect())))
+            }
             other => self.run_reclaim(other),
         }
     }
@@ -61,6 +74,7 @@ impl Host {
     fn prepare_pod(&mut self, pod: &PreparePod) -> Result<HostAnswer, Refusal> {
         self.cgroups.extend(pod.cgroup.iter().map(|c| c.path.clone()));
         self.paths.extend(pod.dirs.iter().map(|d| d.path.clone()));
+        self.paths.extend(pod.files.iter().map(|f| f.path.clone()));
         let mut failed = Vec::new();
         for volume in &pod.volumes {
             if let Err(refusal) = self.set_up(volume) {

@@ -77,7 +77,12 @@ fn config() -> NodeConfig {
         seccomp_default: false,
         max_pods: 110,
         end_orphans: true,
-        limits: components::node::NodeLimits::default(),
+        limits: components::node::NodeLimits {
+            cpu_milli: 4000,
+            memory_bytes: 8 << 30,
+            enforced: true,
+            ..components::node::NodeLimits::default()
+        },
         stop_signals: false,
         reclaim: reclaim(),
     }
@@ -108,6 +113,7 @@ fn machine() -> Machine {
         cgroup_v2: true,
         apparmor: true,
         swap_controller: false,
+        user_ranges: Vec::new(),
         resolver: Some(DnsConfig::default()),
         etc_hosts: "127.0.0.1 localhost\n".into(),
         selinux: false,

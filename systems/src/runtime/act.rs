@@ -12,6 +12,7 @@ mod volumes;
 use super::PullBudget;
 use super::config::Site;
 use super::steps::Emitter;
+use super::users::UserRanges;
 use crate::planted;
 use bevy_ecs::prelude::*;
 use components::node::{Machine, NodeConfig};
@@ -21,7 +22,7 @@ use components::spec::PodSpec;
 use components::time::Mono;
 use components::volumes::PodVolumes;
 use components::world::{
-    ContainerRun, Desired, Draining, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, RemovalRequests,
+    ContainerRun, Desired, Draining, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodIndex, PodKey, RemovalRequests,
     RuntimeHealth, Stage,
 };
 use engine::{Clock, Outbox, Owner, TimerKind, Timers, Touched};
@@ -47,7 +48,9 @@ impl Node<'_> {
     fn site(&self) -> Site<'_> {
         let said = self.health.info.as_ref().and_then(|info| info.cgroup_driver.as_deref());
         let systemd = said.map_or(self.config.cgroup_driver_systemd, |driver| driver == "systemd");
-        Site { config: &self.config, machine: &self.machine, systemd }
+        // Runtimes tell of handlers since about the time they know the policy.
+        let strict_groups = !self.health.handlers.is_empty();
+        Site { config: &self.config, machine: &self.machine, strict_groups, users: None, systemd }
     }
 
     fn timeout(&self) -> Duration {
@@ -82,10 +85,17 @@ pub(super) struct Pod<'a, 'n> {
     runs: Vec<Mut<'a, ContainerRun>>,
     emitter: Emitter<'a>,
     budget: &'a mut PullBudget,
+    users: &'a mut UserRanges,
+    lives: &'a PodIndex,
     wake: Option<Mono>,
 }
 
 impl Pod<'_, '_> {
+    /// What this pod's configurations are made from.
+    fn site(&self) -> Site<'_> {
+        Site { users: self.users.of(self.emitter.uid), ..self.node.site() }
+    }
+
     /// Looks at the pod again at `at`, or sooner.
     fn wake_at(&mut self, at: Mono) {
         self.wake = Some(self.wake.map_or(at, |other| other.min(at)));
@@ -117,6 +127,8 @@ pub(super) fn act_on_pods(
     mut runs: Query<&mut ContainerRun>,
     mut budget: ResMut<PullBudget>,
     mut removals: ResMut<RemovalRequests>,
+    mut users: ResMut<UserRanges>,
+    index: Res<PodIndex>,
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
 ) {
@@ -137,6 +149,8 @@ pub(super) fn act_on_pods(
             runs: runs_of(&mut runs, children),
             emitter: Emitter { pod: entity, uid: &key.uid, outbox: &mut outbox },
             budget: &mut budget,
+            users: &mut users,
+            lives: &index,
             wake: None,
         };
         pod.forget_what_is_gone();

@@ -73,6 +73,7 @@ const fn container_of(step: &Step) -> Option<u16> {
         Step::FindImage(i)
         | Step::PullImage(i)
         | Step::PrepareContainer(i)
+        | Step::ReadEnvFiles(i)
         | Step::CreateContainer(i)
         | Step::StartContainer(i, _)
         | Step::RunHook(i, ..) => Some(*i),
@@ -247,6 +248,10 @@ impl Taken<'_> {
             }
             (Step::PullImage(_), Outcome::Cancelled) => run.progress = Progress::Idle,
             (Step::PullImage(_), _) => self.pull_failed(run, trouble(outcome)),
+            (Step::ReadEnvFiles(_), Outcome::Done(Answer::Host(HostAnswer::EnvFilesRead(values)))) => {
+                run.env_files = Some(values.clone());
+            }
+            (Step::ReadEnvFiles(_), _) => self.put_off(run, "CreateContainerConfigError", trouble(outcome)),
             // The chained creation is answered too; it tells.
             (Step::PrepareContainer(_), Outcome::Done(_)) => {}
             (Step::PrepareContainer(_), _) => self.put_off(run, "CreateContainerConfigError", trouble(outcome)),

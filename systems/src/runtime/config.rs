@@ -3,7 +3,7 @@
 use super::{cgroups, dns, env, hosts, paths, resources, security};
 use crate::expand::expand;
 use crate::{sysctls, volumes};
-use components::edge::cri::{ContainerConfig, FoundImage, Mount, PortMapping, SandboxConfig};
+use components::edge::cri::{ContainerConfig, FoundImage, GroupsPolicy, IdRange, Mount, PortMapping, SandboxConfig};
 use components::ids::Sensitive;
 use components::node::{Machine, NodeConfig};
 use components::spec::{ContainerKind, ContainerSpec, PodSpec};
@@ -14,6 +14,10 @@ use std::collections::BTreeMap;
 pub(super) struct Site<'a> {
     pub(super) config: &'a NodeConfig,
     pub(super) machine: &'a Machine,
+    /// The runtime is new enough to keep `supplementalGroupsPolicy`.
+    pub(super) strict_groups: bool,
+    /// Host ids of the pod's user namespace, where it has one.
+    pub(super) users: Option<IdRange>,
     /// The cgroup driver is systemd.
     pub(super) systemd: bool,
 }
@@ -26,6 +30,9 @@ pub(super) fn sandbox(spec: &PodSpec, site: Site<'_>, attempt: u32) -> Result<Sa
     if let Some(class) = &spec.runtime_class {
         // The default runtime might isolate less than the class that was asked for.
         return Err(format!("RuntimeClass {class:?} cannot be looked up without an API server"));
+    }
+    if spec.security.groups_policy == Some(GroupsPolicy::Strict) && !site.strict_groups {
+        return Err("SupplementalGroupsPolicy=Strict is not supported in this node".to_owned());
     }
     let mut labels = spec.labels.clone();
     labels.extend(identity(spec));
@@ -42,7 +49,7 @@ pub(super) fn sandbox(spec: &PodSpec, site: Site<'_>, attempt: u32) -> Result<Sa
         annotations: spec.annotations.clone(),
         cgroup_parent: cgroups::parent(site.config, site.systemd, spec.qos, spec.uid.as_str()),
         sysctls: sysctls::of_pod(spec, &site.config.limits.default_sysctls),
-        security: security::of_sandbox(spec),
+        security: security::of_sandbox(spec, site.users),
         overhead: resources::of_overhead(spec, site.config, site.machine),
         resources: resources::of_pod(spec, site.config, site.machine),
     })
@@ -77,6 +84,8 @@ pub(super) struct Attempt<'a> {
     pub(super) image: &'a FoundImage,
     pub(super) pod_ips: &'a [String],
     pub(super) mounting: volumes::Mounting<'a>,
+    /// Values of environment files, in the order of the variables that ask for them.
+    pub(super) env_files: &'a [env::FileValue],
 }
 
 /// Configuration of a container.
@@ -85,7 +94,13 @@ pub(super) struct Attempt<'a> {
 /// Why it cannot be made: the message of `CreateContainerConfigError`.
 pub(super) fn container(attempt: &Attempt<'_>, site: Site<'_>) -> Result<ContainerConfig, String> {
     let (spec, container) = (attempt.spec, attempt.container);
-    let context = env::EnvContext { spec, config: site.config, machine: site.machine, pod_ips: attempt.pod_ips };
+    let context = env::EnvContext {
+        spec,
+        config: site.config,
+        machine: site.machine,
+        pod_ips: attempt.pod_ips,
+        files: attempt.env_files,
+    };
     let envs = env::variables(&context, container)?;
     let lookup = |name: &str| envs.iter().find(|(n, _)| n == name).map(|(_, v)| v.0.as_str());
     let expand = |texts: &[String]| texts.iter().map(|t| Sensitive(expand(t, lookup))).collect();
@@ -108,7 +123,7 @@ pub(super) fn container(attempt: &Attempt<'_>, site: Site<'_>) -> Result<Contain
         stdin_once: container.stdin_once,
         tty: container.tty,
         resources: resources::of_container(spec, container, site.config, site.machine),
-        security: security::of_container(attempt, site.config)?,
+        security: security::of_container(attempt, site.config, site.users)?,
         stop_signal: container.lifecycle.stop_signal.clone().filter(|_| site.config.stop_signals),
         ..ContainerConfig::default()
     })

@@ -2,9 +2,10 @@
 
 use super::resources::with_pod_limits;
 use crate::expand::expand;
+use components::edge::host::EnvFileKey;
 use components::ids::Sensitive;
 use components::node::{Machine, NodeConfig};
-use components::spec::{ContainerSpec, EnvSource, PodSpec, ResourceRequirements};
+use components::spec::{ContainerSpec, EnvSource, EnvVar, PodSpec, ResourceRequirements};
 use std::collections::BTreeMap;
 
 /// What environment values may refer to.
@@ -13,6 +14,33 @@ pub(crate) struct EnvContext<'a> {
     pub(crate) config: &'a NodeConfig,
     pub(crate) machine: &'a Machine,
     pub(crate) pod_ips: &'a [String],
+    pub(crate) files: &'a [FileValue],
+}
+
+/// What was found of one value of an environment file: nothing when there is no such file or key.
+pub(crate) type FileValue = Result<Option<Sensitive>, String>;
+
+/// The values of environment files that a container's variables ask for.
+pub(crate) fn file_keys(spec: &PodSpec, container: &ContainerSpec, config: &NodeConfig) -> Vec<EnvFileKey> {
+    let key = |var: &EnvVar| match &var.source {
+        EnvSource::File { volume, path, key, .. } => Some(EnvFileKey {
+            volume: super::paths::empty_dir(config, spec.uid.as_str(), volume),
+            path: path.clone(),
+            key: key.clone(),
+        }),
+        _ => None,
+    };
+    container.env.iter().filter_map(key).collect()
+}
+
+/// The value, nothing for an optional one that is not there, or why there is none.
+fn from_file(found: Option<&FileValue>, key: &str, path: &str, optional: bool) -> Result<Option<String>, String> {
+    match found {
+        Some(Ok(Some(Sensitive(value)))) => Ok(Some(value.clone())),
+        Some(Ok(None)) | None if optional => Ok(None),
+        Some(Ok(None)) | None => Err(format!("environment variable key {key:?} not found in file {path:?}")),
+        Some(Err(why)) => Err(format!("couldn't parse env file: {why}")),
+    }
 }
 
 /// Variables in order, expanded in one pass: a variable sees those declared before it. Later ones of the same name
@@ -26,12 +54,20 @@ pub(super) fn variables(
 ) -> Result<Vec<(String, Sensitive)>, String> {
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     let mut order: Vec<String> = Vec::new();
+    let mut files = context.files.iter();
     for var in &container.env {
         let value = match &var.source {
             EnvSource::Value(text) => expand(&text.0, |name| known.get(name).map(String::as_str)),
             EnvSource::Field(path) => field(context, path)?,
             EnvSource::Resource { container: name, resource, divisor_milli } => {
                 resource_field(context, name, resource, *divisor_milli)?
+            }
+            EnvSource::File { volume, path, key, optional } => {
+                let volume = super::paths::empty_dir(context.config, context.spec.uid.as_str(), volume);
+                match from_file(files.next(), key, &format!("{volume}/{path}"), *optional)? {
+                    Some(value) => value,
+                    None => continue,
+                }
             }
         };
         if known.insert(var.name.clone(), value).is_none() {
@@ -121,7 +157,6 @@ fn resource_milli(context: &EnvContext<'_>, own: &ResourceRequirements, resource
 mod tests {
     use super::*;
     use crate::fixtures;
-    use components::spec::EnvVar;
 
     fn machine() -> Machine {
         Machine {
@@ -163,7 +198,7 @@ mod tests {
         node.limits.cpu_milli = 3500;
         node.limits.allocatable_memory_bytes = 7 << 30;
         let ips = ["10.88.0.5".to_owned(), "fd00::5".to_owned()];
-        let context = EnvContext { spec: &spec, config: &node, machine: &machine(), pod_ips: &ips };
+        let context = EnvContext { spec: &spec, config: &node, machine: &machine(), pod_ips: &ips, files: &[] };
         let shown = match variables(&context, &spec.containers[0]) {
             Ok(vars) => vars.iter().map(|(n, v)| format!("{n}={}", v.0)).collect::<Vec<_>>().join(", "),
             Err(error) => error,
@@ -195,5 +230,32 @@ mod tests {
         check("A<requests.memory/1000, B<requests.memory/1073741824000", "A=67108864, B=1");
         check("A<limits.cpu/1, B<limits.cpu/1000, C<limits.memory/1048576000", "A=3500, B=4, C=7168");
         check("A<requests.hugepages-2Mi/1000, B<limits.gpu/1000", "resourceFieldRef \"limits.gpu\" is not supported");
+    }
+
+    #[test]
+    fn values_of_files_take_their_turn() {
+        let mut spec = fixtures::spec("always a");
+        let file = |name: &str, optional: bool| EnvVar {
+            name: name.into(),
+            source: EnvSource::File { volume: "e".into(), path: "f.env".into(), key: "K".into(), optional },
+        };
+        let text =
+            |name: &str, value: &str| EnvVar { name: name.into(), source: EnvSource::Value(Sensitive(value.into())) };
+        spec.containers[0].env = vec![file("A", false), text("B", "$(A)-$(C)"), file("C", true), file("D", true)];
+        let (node, machine) = (fixtures::node(), machine());
+        let shown = |spec: &PodSpec, files: &[FileValue]| {
+            let context = EnvContext { spec, config: &node, machine: &machine, pod_ips: &[], files };
+            let vars = variables(&context, &spec.containers[0])?;
+            Ok::<_, String>(vars.iter().map(|(n, v)| format!("{n}={}", v.0)).collect::<Vec<_>>().join(" "))
+        };
+        let found = |value: &str| Ok(Some(Sensitive(value.into())));
+        assert_eq!(shown(&spec, &[found("1"), Ok(None), found("")]), Ok("A=1 B=1-$(C) D=".to_owned()));
+        let file = "/r/pods/uid/volumes/kubernetes.io~empty-dir/e/f.env";
+        let missing = Err(format!("environment variable key \"K\" not found in file {file:?}"));
+        assert_eq!(shown(&spec, &[Ok(None), Ok(None), Ok(None)]), missing);
+        let bad = Err("couldn't parse env file: at line 1".to_owned());
+        assert_eq!(shown(&spec, &[found("1"), Err("at line 1".to_owned()), Ok(None)]), bad);
+        let keys = file_keys(&spec, &spec.containers[0], &node);
+        assert_eq!((keys.len(), keys[0].volume.as_str()), (3, "/r/pods/uid/volumes/kubernetes.io~empty-dir/e"));
     }
 }

@@ -3,7 +3,9 @@
 //! Reads the spec, the image's user and the node's configuration. What the container says wins over what the pod says.
 
 use super::config::Attempt;
-use components::edge::cri::{ContainerSecurity, FoundImage, NamespaceMode, Namespaces, SandboxSecurity, Seccomp};
+use components::edge::cri::{
+    ContainerSecurity, FoundImage, IdRange, NamespaceMode, Namespaces, SandboxSecurity, Seccomp,
+};
 use components::node::NodeConfig;
 use components::spec::{ContainerSpec, PodSpec};
 
@@ -26,9 +28,9 @@ const MASKED: [&str; 12] = [
 const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Security context of a pod's sandbox.
-pub(super) fn of_sandbox(spec: &PodSpec) -> SandboxSecurity {
+pub(super) fn of_sandbox(spec: &PodSpec, users: Option<IdRange>) -> SandboxSecurity {
     SandboxSecurity {
-        namespaces: namespaces(spec),
+        namespaces: namespaces(spec, users),
         privileged: spec.containers.iter().any(|c| c.security.privileged),
         run_as_user: spec.security.run_as_user,
         run_as_group: spec.security.run_as_group,
@@ -43,7 +45,11 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> SandboxSecurity {
 ///
 /// # Errors
 /// Why the container may not run: the message of `CreateContainerConfigError`.
-pub(super) fn of_container(attempt: &Attempt<'_>, config: &NodeConfig) -> Result<ContainerSecurity, String> {
+pub(super) fn of_container(
+    attempt: &Attempt<'_>,
+    config: &NodeConfig,
+    users: Option<IdRange>,
+) -> Result<ContainerSecurity, String> {
     let (spec, container) = (attempt.spec, attempt.container);
     let own = &container.security;
     let (run_as_user, run_as_username) = user(spec, container, attempt.image)?;
@@ -53,7 +59,7 @@ pub(super) fn of_container(attempt: &Attempt<'_>, config: &NodeConfig) -> Result
         add_capabilities: own.add_capabilities.clone(),
         drop_capabilities: own.drop_capabilities.clone(),
         privileged: own.privileged,
-        namespaces: namespaces(spec),
+        namespaces: namespaces(spec, users),
         run_as_user,
         run_as_username,
         run_as_group: own.run_as_group.or(spec.security.run_as_group),
@@ -69,7 +75,7 @@ pub(super) fn of_container(attempt: &Attempt<'_>, config: &NodeConfig) -> Result
     })
 }
 
-fn namespaces(spec: &PodSpec) -> Namespaces {
+fn namespaces(spec: &PodSpec, users: Option<IdRange>) -> Namespaces {
     let node_or = |host: bool, other: NamespaceMode| if host { NamespaceMode::Node } else { other };
     let pid = if spec.share_process_namespace { NamespaceMode::Pod } else { NamespaceMode::Container };
     Namespaces {
@@ -77,7 +83,7 @@ fn namespaces(spec: &PodSpec) -> Namespaces {
         pid: node_or(spec.host_pid, pid),
         ipc: node_or(spec.host_ipc, NamespaceMode::Pod),
         target: None,
-        users: None,
+        users,
     }
 }
 

@@ -55,6 +55,7 @@ fn strand(step: &Step) -> u16 {
         Step::FindImage(i)
         | Step::PullImage(i)
         | Step::PrepareContainer(i)
+        | Step::ReadEnvFiles(i)
         | Step::CreateContainer(i)
         | Step::StartContainer(i, _) => i.saturating_add(1),
         Step::SetUpVolume(i) | Step::FindVolumeImage(i) | Step::PullVolumeImage(i) => {
@@ -77,6 +78,7 @@ pub(super) const fn starts_container(step: &Step) -> bool {
         Step::FindImage(_)
             | Step::PullImage(_)
             | Step::PrepareContainer(_)
+            | Step::ReadEnvFiles(_)
             | Step::CreateContainer(_)
             | Step::StartContainer(_, _)
             | Step::FindVolumeImage(_)

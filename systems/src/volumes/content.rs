@@ -18,7 +18,7 @@ pub(super) fn files(
     config: &NodeConfig,
     machine: &Machine,
 ) -> Result<Vec<ProjectedFile>, String> {
-    let context = EnvContext { spec, config, machine, pod_ips: &[] };
+    let context = EnvContext { spec, config, machine, pod_ips: &[], files: &[] };
     let content = |source: &EnvSource| match source {
         EnvSource::Field(path) => field(spec, path),
         EnvSource::Resource { container, resource, divisor_milli } => {

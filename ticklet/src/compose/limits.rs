@@ -2,7 +2,8 @@
 
 use components::config::gates::GateSet;
 use components::config::{KubeletConfiguration, Threshold, parse_threshold};
-use components::node::{Machine, NodeLimits};
+use components::edge::cri::IdRange;
+use components::node::{Machine, NodeLimits, UserIds};
 use components::quantity::Quantity;
 use std::collections::BTreeMap;
 
@@ -41,8 +42,35 @@ pub(super) fn limits(config: &KubeletConfiguration, machine: &Machine, disk_byte
         },
         memory_throttling_factor: config.memory_throttling_factor.filter(|_| memory_qos),
         tiered_memory: memory_qos && config.memory_reservation_policy == "TieredReservation",
-        users: None,
+        users: user_ids(config, None),
     }
+}
+
+/// Ids for user namespaces: what was set aside for the kubelet, else everything above the first range, which is the
+/// system's own.
+pub(crate) fn user_ids(config: &KubeletConfiguration, set_aside: Option<IdRange>) -> Option<UserIds> {
+    let asked = config.user_namespaces.as_ref().and_then(|users| users.ids_per_pod);
+    let per_pod = u32::try_from(asked.unwrap_or(65_536)).ok().filter(|ids| *ids > 0)?;
+    let range = set_aside.unwrap_or(IdRange { first: per_pod, length: u32::MAX - per_pod + 1 });
+    Some(UserIds { range, per_pod })
+}
+
+/// Checks ids that were set aside.
+///
+/// # Errors
+/// Why pods cannot get theirs from them.
+pub(crate) fn check_user_ids(ids: UserIds, max_pods: u32) -> Result<(), String> {
+    let (range, unit) = (ids.range, ids.per_pod);
+    if range.first % unit != 0 || range.length % unit != 0 {
+        return Err(format!("first id {} and number {} must be multiples of {unit}", range.first, range.length));
+    }
+    if range.first < unit {
+        return Err(format!("the first id {} must not be below {unit}", range.first));
+    }
+    if range.length / unit < max_pods {
+        return Err(format!("{} ids are too few for {max_pods} pods of {unit} ids", range.length));
+    }
+    Ok(())
 }
 
 /// What the hard eviction threshold of a signal keeps free.
@@ -103,5 +131,22 @@ mod tests {
         let bounds = limits(&config, &machine, 0);
         assert_eq!((bounds.memory_throttling_factor, bounds.tiered_memory), (None, false));
         assert_eq!(bounds.default_sysctls.len(), 1);
+    }
+
+    #[test]
+    fn ids_of_user_namespaces_fit_their_range() {
+        let config = KubeletConfiguration::default();
+        let all = user_ids(&config, None).unwrap();
+        assert_eq!((all.range.first, all.range.length, all.per_pod), (65_536, 4_294_901_760, 65_536));
+        assert_eq!(check_user_ids(all, 110), Ok(()));
+        let check = |first: u32, length: u32| {
+            let ids = user_ids(&config, Some(IdRange { first, length })).unwrap();
+            check_user_ids(ids, 110).is_ok()
+        };
+        assert!(check(65_536, 110 * 65_536));
+        assert!(!check(65_537, 110 * 65_536));
+        assert!(!check(0, 110 * 65_536));
+        assert!(!check(65_536, 109 * 65_536));
+        assert!(!check(65_536, 110 * 65_536 + 1));
     }
 }

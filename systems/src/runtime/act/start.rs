@@ -2,7 +2,7 @@
 
 use super::super::actions::{self, PodActions};
 use super::super::steps::{HOST_TIMEOUT, Next, PULL_TIMEOUT, starts_container};
-use super::super::{backoff, config, hosts, paths};
+use super::super::{backoff, config, env, hosts, paths};
 use super::Pod;
 use crate::volumes;
 use components::edge::Effect;
@@ -190,6 +190,7 @@ impl Pod<'_, '_> {
         if !self.image_volumes_ready(start) {
             return;
         }
+        let Some(env_files) = self.env_files(start) else { return };
         let site = self.node.site();
         let ips = if start.spec.host_network { site.machine.node_ips.as_slice() } else { pod_ips(start) };
         let number = self.attempt(start);
@@ -200,9 +201,9 @@ impl Pod<'_, '_> {
             image: &image,
             pod_ips: ips,
             mounting: self.mounting(),
+            env_files: &env_files,
         };
-        let both =
-            config::container(&attempt, self.node.site()).and_then(|made| Ok((made, self.sandbox_config(start)?)));
+        let both = config::container(&attempt, self.site()).and_then(|made| Ok((made, self.sandbox_config(start)?)));
         let (made, sandbox_config) = match both {
             Ok((made, sandbox)) => (made, Box::new(sandbox)),
             Err(message) => return self.refuse_configuration(start, message),
@@ -230,6 +231,21 @@ impl Pod<'_, '_> {
         self.emitter.emit(self.flow, next);
     }
 
+    /// Values of environment files; they are asked for when they are not at hand. Each attempt reads them anew.
+    fn env_files(&mut self, start: Start<'_>) -> Option<Vec<env::FileValue>> {
+        if let Some(values) = self.runs[start.index].env_files.take() {
+            return Some(values);
+        }
+        let keys = env::file_keys(start.spec, start.container, self.node.site().config);
+        if keys.is_empty() {
+            return Some(Vec::new());
+        }
+        let index = u16::try_from(start.index).unwrap_or(u16::MAX);
+        let effect = Effect::Host(HostEffect::ReadEnvFiles(keys));
+        self.emit(Step::ReadEnvFiles(index), effect, HOST_TIMEOUT, "its environment comes from files");
+        None
+    }
+
     /// Restart count of the next instance: one more than the newest's; with none, one more than the newest log's.
     fn attempt(&self, start: Start<'_>) -> u32 {
         if let Some(newest) = actions::newest(start.seen, &start.container.name) {
@@ -252,7 +268,7 @@ impl Pod<'_, '_> {
 
     fn sandbox_config(&self, start: Start<'_>) -> Result<SandboxConfig, String> {
         let attempt = start.seen.sandboxes.iter().find(|s| s.id == *start.sandbox).map_or(0, |s| s.attempt);
-        config::sandbox(start.spec, self.node.site(), attempt)
+        config::sandbox(start.spec, self.site(), attempt)
     }
 
     fn files(&self, start: Start<'_>, number: u32, ips: &[String]) -> PrepareContainer {

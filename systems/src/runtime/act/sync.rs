@@ -2,12 +2,12 @@
 
 use super::super::actions::{self, PodActions};
 use super::super::steps::{HOST_TIMEOUT, starts_container, whole_pod};
-use super::super::{cgroups, config, paths};
+use super::super::{cgroups, config, paths, users};
 use super::Pod;
 use crate::restart;
 use components::edge::Effect;
-use components::edge::cri::{ContainerState, CriEffect, PodInspection};
-use components::edge::host::{Dir, HostEffect, PreparePod};
+use components::edge::cri::{ContainerState, CriEffect, PodInspection, RuntimeHandler};
+use components::edge::host::{Dir, File, HostEffect, PreparePod};
 use components::hooks::HookKind;
 use components::ids::ContainerId;
 use components::planted::Bug;
@@ -35,6 +35,10 @@ impl Pod<'_, '_> {
             return;
         }
         if !self.flow.prepared {
+            if let Err(text) = self.assign_users(spec) {
+                self.cannot_describe(text);
+                return;
+            }
             let effect = Effect::Host(HostEffect::PreparePod(Box::new(self.preparation(spec))));
             self.emit(Step::PreparePod, effect, HOST_TIMEOUT, "directories, volumes and cgroup come first");
             return;
@@ -118,8 +122,29 @@ impl Pod<'_, '_> {
         spec.containers.iter().enumerate().map(of).collect()
     }
 
+    /// There is no sandbox that would be what the pod asks for.
+    fn cannot_describe(&mut self, text: String) {
+        self.flow.last_event = format!("FailedCreatePodSandBox: {text}").into();
+        self.flow.error = Some(("FailedCreatePodSandBox", text));
+        // Nothing but another configuration can mend it, so there is no hurry.
+        self.wake_at(self.node.now().after(CONFIG_RETRY));
+    }
+
+    /// Host ids for a pod that wants a user namespace.
+    fn assign_users(&mut self, spec: &PodSpec) -> Result<(), String> {
+        if spec.host_users {
+            return Ok(());
+        }
+        let can = |handler: &RuntimeHandler| handler.name.is_empty() && handler.user_namespaces;
+        if !self.node.health.handlers.iter().any(can) {
+            return Err("can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned());
+        }
+        let (ids, lives) = (self.node.config.limits.users, self.lives);
+        self.users.assign(&spec.uid, ids, |pod| lives.by_uid.contains_key(pod)).map(|_| ())
+    }
+
     fn preparation(&self, spec: &PodSpec) -> PreparePod {
-        let site = self.node.site();
+        let site = self.site();
         let uid = spec.uid.as_str();
         let pod_dir = paths::pod_dir(site.config, uid);
         let dir = |path: String, mode| Dir { path, mode };
@@ -136,6 +161,11 @@ impl Pod<'_, '_> {
         PreparePod {
             cgroup: cgroups::of_pod(spec, site.config, site.machine, site.systemd),
             dirs,
+            files: site
+                .users
+                .map(|range| File { path: format!("{pod_dir}/userns"), mode: 0o644, content: users::record(range) })
+                .into_iter()
+                .collect(),
             volumes: self.all_volumes(spec),
             log_dirs: spec.containers.iter().map(|c| (Arc::clone(&c.name), format!("{log_dir}/{}", c.name))).collect(),
         }
@@ -161,15 +191,9 @@ impl Pod<'_, '_> {
             self.wake_at(self.node.now().after(NETWORK_RETRY));
             return;
         }
-        let made = match config::sandbox(spec, self.node.site(), attempt) {
+        let made = match config::sandbox(spec, self.site(), attempt) {
             Ok(made) => made,
-            Err(text) => {
-                self.flow.last_event = format!("FailedCreatePodSandBox: {text}").into();
-                self.flow.error = Some(("FailedCreatePodSandBox", text));
-                // Nothing but another configuration can mend it, so there is no hurry.
-                self.wake_at(self.node.now().after(CONFIG_RETRY));
-                return;
-            }
+            Err(text) => return self.cannot_describe(text),
         };
         self.flow.made_sandbox = true;
         for run in &mut self.runs {

@@ -179,13 +179,14 @@ fn check_security(made: &ContainerSecurity, want: &Value) {
 #[test]
 fn the_rich_pod_is_described_as_the_go_kubelet_does() {
     let (spec, node, machine) = (rich(), node(), machine());
-    let site = Site { config: &node, machine: &machine, systemd: false };
+    let site =
+        Site { config: &node, machine: &machine, strict_groups: false, users: None, systemd: false };
     check_sandbox(&sandbox(&spec, site, 0).unwrap(), &recorded("sandbox"));
     let image = FoundImage { image_ref: IMAGE.into(), uid: None, username: String::new() };
     let ips = ["10.88.0.99".to_owned()];
     for container in &spec.containers {
         let mounting = mounting(&node);
-        let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &ips, mounting };
+        let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &ips, mounting, env_files: &[] };
         check_container(&super::container(&attempt, site).unwrap(), &recorded(&container.name));
     }
 }
@@ -204,8 +205,8 @@ fn check_user(pod: (Option<i64>, Option<bool>), own: (Option<i64>, Option<bool>)
     let image = FoundImage { image_ref: "i".into(), uid: numeric, username };
     let node = fixtures::node();
     let (container, mounting) = (&spec.containers[0], mounting(&node));
-    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], mounting };
-    let said = match security::of_container(&attempt, &node) {
+    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], mounting, env_files: &[] };
+    let said = match security::of_container(&attempt, &node, None) {
         Ok(made) => made.run_as_user.map_or(made.run_as_username, |uid| uid.to_string()),
         Err(error) => error,
     };
@@ -244,8 +245,8 @@ fn secured(change: impl FnOnce(&mut PodSpec, &mut NodeConfig)) -> (ContainerSecu
     change(&mut spec, &mut node);
     let image = FoundImage { image_ref: "i".into(), uid: None, username: String::new() };
     let (container, mounting) = (&spec.containers[0], mounting(&node));
-    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], mounting };
-    (security::of_container(&attempt, &node).unwrap(), security::of_sandbox(&spec))
+    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], mounting, env_files: &[] };
+    (security::of_container(&attempt, &node, None).unwrap(), security::of_sandbox(&spec, None))
 }
 
 #[test]
@@ -298,4 +299,35 @@ fn namespaces_are_the_pods_the_containers_or_the_nodes() {
     assert_eq!(of(|spec| spec.host_network = true), [Node, Container, Pod]);
     assert_eq!(of(|spec| spec.host_pid = true), [Pod, Node, Pod]);
     assert_eq!(of(|spec| spec.host_ipc = true), [Pod, Container, Node]);
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    let (node, machine) = (node(), machine());
+    let said = |change: fn(&mut PodSpec), can: bool| {
+        let mut spec = fixtures::spec("always a");
+        change(&mut spec);
+        let site = Site { config: &node, machine: &machine, strict_groups: can, users: None, systemd: false };
+        sandbox(&spec, site, 0).map(|made| made.name)
+    };
+    let strict: fn(&mut PodSpec) = |spec| spec.security.groups_policy = Some(GroupsPolicy::Strict);
+    assert_eq!(said(strict, true), Ok("pod".to_owned()));
+    assert_eq!(said(strict, false), Err("SupplementalGroupsPolicy=Strict is not supported in this node".to_owned()));
+    let class: fn(&mut PodSpec) = |spec| spec.runtime_class = Some("kata".to_owned());
+    let unknown = "RuntimeClass \"kata\" cannot be looked up without an API server";
+    assert_eq!(said(class, true), Err(unknown.to_owned()));
+}
+
+#[test]
+fn a_user_namespace_reaches_sandbox_and_containers() {
+    let (mut spec, node, machine) = (fixtures::spec("always a"), node(), machine());
+    spec.host_users = false;
+    let users = Some(IdRange { first: 65_536, length: 65_536 });
+    let site = Site { config: &node, machine: &machine, strict_groups: false, users, systemd: false };
+    let image = FoundImage { image_ref: "i".into(), uid: None, username: String::new() };
+    let container = &spec.containers[0];
+    let mounting = mounting(&node);
+    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], mounting, env_files: &[] };
+    assert_eq!(sandbox(&spec, site, 0).unwrap().security.namespaces.users, users);
+    assert_eq!(super::container(&attempt, site).unwrap().security.namespaces.users, users);
 }
