@@ -6,5 +6,7 @@
 mod config;
 #[path = "cases/lifecycle.rs"]
 pub(crate) mod lifecycle;
+#[path = "cases/logs.rs"]
+mod logs;
 #[path = "cases/volumes.rs"]
 mod volumes;
