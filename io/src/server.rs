@@ -5,6 +5,7 @@
 
 mod body;
 mod connection;
+mod container_logs;
 mod credentials;
 mod health;
 mod identity;
@@ -27,6 +28,7 @@ use self::routes::{Listener, Site};
 use self::streams::Streams;
 use crate::clock::Clock;
 use crate::cri::streams::StreamCalls;
+use crate::logs::LogReader;
 use crate::metrics::Exposition;
 use arc_swap::ArcSwap;
 use components::snapshot::Snapshot;
@@ -65,6 +67,8 @@ pub struct ServerConfig {
     pub token_webhook: bool,
     /// `authorization.mode` is `AlwaysAllow`.
     pub always_allow: bool,
+    /// Feature gate `PodLogsQuerySplitStreams`.
+    pub split_log_streams: bool,
     /// `enableDebuggingHandlers`.
     pub debugging_handlers: bool,
     /// Switches of single debugging handlers.
@@ -191,7 +195,8 @@ pub async fn serve(config: ServerConfig, readers: Readers) -> Result<Running, Se
     };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let streams = Streams::new(stop.clone(), tasks.clone());
-    let site = Arc::new(Site { config, readers, credentials: Arc::clone(&credentials), streams });
+    let site =
+        Arc::new(Site { config, readers, credentials: Arc::clone(&credentials), streams, logs: LogReader::default() });
     let start = |bound: (TcpListener, SocketAddr), listener, tls| {
         let acceptor = Acceptor { site: Arc::clone(&site), listener, tls, stop: stop.clone(), tasks: tasks.clone() };
         tasks.spawn(acceptor.run(bound.0));

@@ -129,6 +129,12 @@ authorization:
         )
     }
 
+    /// Adds lines to the configuration file, for the next start.
+    pub fn configure(&self, lines: &str) -> Result<()> {
+        let mut file = File::options().append(true).open(self.config_file())?;
+        writeln!(file, "{lines}").context("cannot add to the configuration")
+    }
+
     /// Starts a kubelet program with the flags that ticklet and the reference share.
     pub fn start_program(&mut self, program: &Path) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log_file())?;

@@ -5,6 +5,7 @@ use crate::driver::DriverStats;
 use crate::recorder::TraceStats;
 use anyhow::Context;
 use components::config::KubeletConfiguration;
+use components::config::gates::GateSet;
 use components::node::Machine;
 use io::cri::streams::StreamCalls;
 use io::metrics::{Descriptor, Exposition, MetricKind};
@@ -55,6 +56,7 @@ pub(crate) fn config(
         anonymous: config.authentication.anonymous.enabled,
         token_webhook: config.authentication.webhook.enabled,
         always_allow: config.authorization.mode == "AlwaysAllow",
+        split_log_streams: GateSet::from_map(&config.feature_gates).0.enabled("PodLogsQuerySplitStreams"),
         debugging_handlers: config.enable_debugging_handlers,
         switches: Switches {
             system_logs: config.enable_system_log_handler,

@@ -94,6 +94,19 @@ impl StreamCalls {
         Ok(found.pop().map(|container| container.id))
     }
 
+    /// Where a container's log lies; `None` when there is no such container.
+    ///
+    /// # Errors
+    /// When the runtime can't tell.
+    pub async fn log_path(&self, id: &str) -> Result<Option<String>, StreamCallError> {
+        let request = pb::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        match self.ask("/runtime.v1.RuntimeService/ContainerStatus", request).await {
+            Ok(pb::ContainerStatusResponse { status, .. }) => Ok(status.map(|status| status.log_path)),
+            Err(error) if error.class == FailureClass::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The id of a pod's ready sandbox, the newest if there are more.
     ///
     /// # Errors

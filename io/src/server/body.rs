@@ -30,7 +30,6 @@ impl Body {
     }
 
     /// A body that is sent as it comes; an error ends the connection, so that nobody takes the rest for whole.
-    #[cfg_attr(not(test), expect(dead_code, reason = "container logs are the first to be sent piece by piece"))]
     pub(super) fn pieces(stream: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         Self { inner: StreamBody::new(stream.map_ok(Frame::data)).boxed_unsync(), busy: None }
     }

@@ -5,7 +5,8 @@ use super::connection::Peer;
 use super::credentials::Credentials;
 use super::identity::Identity;
 use super::streams::{self, StreamKind, Streams};
-use super::{Readers, ServerConfig, health, page, pod_json, probes, run};
+use super::{Readers, ServerConfig, container_logs, health, page, pod_json, probes, run};
+use crate::logs::LogReader;
 use crate::metrics;
 use http::header::{ALLOW, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
@@ -32,6 +33,7 @@ pub(super) struct Site {
     pub(super) readers: Readers,
     pub(super) credentials: Arc<Credentials>,
     pub(super) streams: Streams,
+    pub(super) logs: LogReader,
 }
 
 /// What a path leads to.
@@ -44,6 +46,7 @@ enum Target {
     Configz,
     RunningPods,
     Run,
+    ContainerLogs,
     Stream(StreamKind),
     /// A debugging switch of its own is off: what is said.
     Disabled(&'static str),
@@ -52,12 +55,11 @@ enum Target {
 }
 
 /// Paths that later versions serve. An entry that ends in `/` stands for all below it.
-const LATER: [(&str, &str, bool); 14] = [
+const LATER: [(&str, &str, bool); 13] = [
     ("/stats/summary", "GET", false),
     ("/metrics/cadvisor", "GET", false),
     ("/metrics/resource", "GET", false),
     ("/metrics/slis", "GET", false),
-    ("/containerLogs/", "GET", true),
     ("/logs", "GET", true),
     ("/logs/", "GET", true),
     ("/debug/pprof", "GET", true),
@@ -99,7 +101,7 @@ impl Site {
     fn refuse(&self, target: Target, method: &Method, path: &str) -> Option<Response<Body>> {
         let (allowed, debugging) = match target {
             Target::Later(_, allowed, debugging) => (allowed, debugging),
-            Target::Configz | Target::RunningPods | Target::Disabled(_) => ("GET", true),
+            Target::Configz | Target::RunningPods | Target::ContainerLogs | Target::Disabled(_) => ("GET", true),
             Target::Run => ("POST", true),
             Target::Stream(_) => ("GET, POST", true),
             Target::Healthz(_) | Target::Pods | Target::Metrics | Target::ProbeMetrics => ("GET", false),
@@ -117,6 +119,7 @@ impl Site {
         let shaped = match target {
             Target::Run | Target::Stream(StreamKind::Exec | StreamKind::Attach) => matches!(parts, 4 | 5),
             Target::Stream(StreamKind::PortForward) => matches!(parts, 3 | 4),
+            Target::ContainerLogs => parts == 4,
             _ => true,
         };
         if !shaped {
@@ -143,6 +146,7 @@ impl Site {
             Target::ProbeMetrics => response(StatusCode::OK, metrics::CONTENT_TYPE, probes::page(&self.readers)),
             Target::Configz => response(StatusCode::OK, JSON, self.config.configz.clone()),
             Target::RunningPods => run::running_pods(&self.readers).await,
+            Target::ContainerLogs => container_logs::serve(self, request.uri()).await,
             Target::Run => run::run(&self.readers, request.uri()).await,
             Target::Stream(kind) => streams::serve(self, kind, peer, request).await,
             Target::Later(path, _, _) => {
@@ -230,6 +234,7 @@ fn below(path: &str) -> Option<Target> {
     let first = path.strip_prefix('/')?.split_once('/')?.0;
     Some(match first {
         "run" => Target::Run,
+        "containerLogs" => Target::ContainerLogs,
         "exec" => Target::Stream(StreamKind::Exec),
         "attach" => Target::Stream(StreamKind::Attach),
         "portForward" => Target::Stream(StreamKind::PortForward),

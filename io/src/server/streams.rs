@@ -77,6 +77,11 @@ impl Streams {
         );
     }
 
+    /// Cancelled when the ports are closed.
+    pub(super) fn stopped(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     fn slot(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.slots).try_acquire_owned().ok()
     }

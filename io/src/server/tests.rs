@@ -89,6 +89,7 @@ fn config(dir: &tempfile::TempDir) -> ServerConfig {
         anonymous: true,
         token_webhook: false,
         always_allow: true,
+        split_log_streams: false,
         debugging_handlers: true,
         switches: Switches { system_logs: true, profiling: true, debug_flags: true },
         configz: r#"{"kubeletconfig":{}}"#.to_owned(),

@@ -6,6 +6,8 @@
 mod config;
 #[path = "cases/lifecycle.rs"]
 pub(crate) mod lifecycle;
+#[path = "cases/logs.rs"]
+mod logs;
 #[path = "cases/probes.rs"]
 mod probes;
 #[path = "cases/volumes.rs"]
