@@ -80,12 +80,25 @@ pub struct NodeConfig {
     /// What bounds pods.
     #[serde(default)]
     pub limits: NodeLimits,
+    /// Bands of a graceful shutdown, lowest priority first; empty when it is off.
+    #[serde(default)]
+    pub shutdown_bands: Vec<ShutdownBand>,
     /// Feature gate `ContainerStopSignals`: `lifecycle.stopSignal` is passed on.
     #[serde(default)]
     pub stop_signals: bool,
     /// What is reclaimed without pressure.
     #[serde(default)]
     pub reclaim: reclaim::ReclaimConfig,
+}
+
+/// Pods of a priority and above, up to the next band, and their time in a graceful shutdown
+/// (`shutdownGracePeriodByPodPriority`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ShutdownBand {
+    /// Lowest priority of the band.
+    pub priority: i32,
+    /// Its time in seconds, which also bounds each pod's grace period.
+    pub seconds: u32,
 }
 
 /// Facts of this machine, read once at start.
@@ -101,6 +114,9 @@ pub struct Machine {
     pub memory_bytes: i64,
     /// Hugepage sizes as the runtime names them (`2MB`, `1GB`), in the kernel's order.
     pub hugepage_sizes: Vec<String>,
+    /// An earlier run of this boot began a graceful shutdown that is not over.
+    #[serde(default)]
+    pub shutting_down: bool,
     /// True with the unified cgroup hierarchy only.
     pub cgroup_v2: bool,
     /// The kernel enforces AppArmor profiles.

@@ -33,6 +33,7 @@ fn boot() -> Boot {
             max_pods: 110,
             end_orphans: true,
             limits: components::node::NodeLimits::default(),
+            shutdown_bands: Vec::new(),
             stop_signals: false,
             reclaim: reclaim(),
         },

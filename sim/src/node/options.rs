@@ -78,6 +78,7 @@ fn config() -> NodeConfig {
         max_pods: 110,
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
+        shutdown_bands: Vec::new(),
         stop_signals: false,
         reclaim: reclaim(),
     }
@@ -105,6 +106,7 @@ fn machine() -> Machine {
         cpus: 4,
         memory_bytes: 8 << 30,
         hugepage_sizes: Vec::new(),
+        shutting_down: false,
         cgroup_v2: true,
         apparmor: true,
         swap_controller: false,

@@ -35,6 +35,7 @@ fn config(file: bool, url: Option<&str>) -> NodeConfig {
         max_pods: 110,
         end_orphans: true,
         limits: components::node::NodeLimits::default(),
+        shutdown_bands: Vec::new(),
         stop_signals: false,
         reclaim: components::node::reclaim::ReclaimConfig::default(),
     }
