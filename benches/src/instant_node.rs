@@ -350,32 +350,10 @@ fn manifest(index: usize) -> Manifest {
 fn boot() -> Boot {
     let config = NodeConfig {
         node_name: "bench".into(),
-        root_dir: "/var/lib/kubelet".to_owned(),
-        pod_logs_dir: "/var/log/pods".to_owned(),
-        file_source: true,
-        url_source: None,
-        file_check: Duration::from_secs(20),
-        url_check: Duration::from_secs(20),
-        sync_frequency: Duration::from_secs(60),
-        max_restart_period: Duration::from_secs(300),
-        runtime_timeout: Duration::from_secs(120),
         pull_qps: 0,
-        pull_burst: 10,
         cgroups_per_qos: false,
-        cgroup_root: String::new(),
-        cgroup_driver_systemd: false,
-        cpu_cfs_quota: true,
-        cpu_cfs_period_us: 100_000,
-        pod_pids_limit: None,
-        single_process_oom_kill: false,
-        cluster_dns: Vec::new(),
-        cluster_domain: String::new(),
-        seccomp_default: false,
         max_pods: 10_000,
-        end_orphans: true,
-        limits: components::node::NodeLimits::default(),
-        stop_signals: false,
-        reclaim: components::node::reclaim::ReclaimConfig::default(),
+        ..NodeConfig::default()
     };
     let machine = Machine {
         hostname: "bench".to_owned(),

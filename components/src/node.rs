@@ -80,12 +80,62 @@ pub struct NodeConfig {
     /// What bounds pods.
     #[serde(default)]
     pub limits: NodeLimits,
+    /// Bands of a graceful shutdown, lowest priority first; empty when it is off.
+    #[serde(default)]
+    pub shutdown_bands: Vec<ShutdownBand>,
     /// Feature gate `ContainerStopSignals`: `lifecycle.stopSignal` is passed on.
     #[serde(default)]
     pub stop_signals: bool,
     /// What is reclaimed without pressure.
     #[serde(default)]
     pub reclaim: reclaim::ReclaimConfig,
+}
+
+impl Default for NodeConfig {
+    /// A standalone node with the kubelet's defaults, nothing to reclaim and no limits: the start of what tests, the
+    /// simulator and benches set.
+    fn default() -> Self {
+        Self {
+            node_name: "node".into(),
+            root_dir: "/var/lib/kubelet".to_owned(),
+            pod_logs_dir: "/var/log/pods".to_owned(),
+            file_source: true,
+            url_source: None,
+            file_check: Duration::from_secs(20),
+            url_check: Duration::from_secs(20),
+            sync_frequency: Duration::from_secs(60),
+            max_restart_period: Duration::from_secs(300),
+            runtime_timeout: Duration::from_secs(120),
+            pull_qps: 5,
+            pull_burst: 10,
+            cgroups_per_qos: true,
+            cgroup_root: String::new(),
+            cgroup_driver_systemd: false,
+            cpu_cfs_quota: true,
+            cpu_cfs_period_us: 100_000,
+            pod_pids_limit: None,
+            single_process_oom_kill: false,
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            seccomp_default: false,
+            max_pods: 110,
+            end_orphans: true,
+            limits: NodeLimits::default(),
+            shutdown_bands: Vec::new(),
+            stop_signals: false,
+            reclaim: reclaim::ReclaimConfig::default(),
+        }
+    }
+}
+
+/// Pods of a priority and above, up to the next band, and their time in a graceful shutdown
+/// (`shutdownGracePeriodByPodPriority`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ShutdownBand {
+    /// Lowest priority of the band.
+    pub priority: i32,
+    /// Its time in seconds, which also bounds each pod's grace period.
+    pub seconds: u32,
 }
 
 /// Facts of this machine, read once at start.
@@ -101,6 +151,9 @@ pub struct Machine {
     pub memory_bytes: i64,
     /// Hugepage sizes as the runtime names them (`2MB`, `1GB`), in the kernel's order.
     pub hugepage_sizes: Vec<String>,
+    /// An earlier run of this boot began a graceful shutdown that is not over.
+    #[serde(default)]
+    pub shutting_down: bool,
     /// True with the unified cgroup hierarchy only.
     pub cgroup_v2: bool,
     /// The kernel enforces AppArmor profiles.

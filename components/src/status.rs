@@ -94,6 +94,8 @@ pub enum ConditionKind {
     PodScheduled,
     /// Every container is restarted in place; only shown while it lasts.
     AllContainersRestarting,
+    /// The kubelet ended the pod.
+    DisruptionTarget,
 }
 
 impl ConditionKind {
@@ -107,6 +109,7 @@ impl ConditionKind {
             Self::ContainersReady => "ContainersReady",
             Self::PodScheduled => "PodScheduled",
             Self::AllContainersRestarting => "AllContainersRestarting",
+            Self::DisruptionTarget => "DisruptionTarget",
         }
     }
 }

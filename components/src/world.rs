@@ -166,6 +166,10 @@ pub enum EndCause {
     DeadlineExceeded,
     /// The node does not take it.
     Refused,
+    /// The node shuts down.
+    NodeShutdown,
+    /// It came while the node shuts down.
+    ShutdownRejected,
 }
 
 /// One change of stage.
@@ -527,6 +531,21 @@ pub struct RuntimeHealth {
     pub asking: Option<Ticket>,
     /// Last problem, so that it is logged once.
     pub problem: Option<String>,
+}
+
+/// Where a graceful shutdown of the node stands.
+#[derive(Resource, Default, Debug)]
+pub struct NodeShutdown {
+    /// When it began; `None` while there is none.
+    pub began: Option<Mono>,
+    /// The same by the wall clock.
+    pub started: Wall,
+    /// The band whose pods end now; the ones before are over.
+    pub band: usize,
+    /// When that band began.
+    pub band_began: Mono,
+    /// All bands are over.
+    pub done: bool,
 }
 
 /// The node is being drained.

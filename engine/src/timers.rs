@@ -33,6 +33,8 @@ pub enum TimerKind {
     LogRotation,
     /// Collect what dead containers and pods left.
     Garbage,
+    /// The time of a band of a graceful shutdown is over.
+    Shutdown,
 }
 
 /// A deadline's name.

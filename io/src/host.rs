@@ -12,6 +12,7 @@ pub mod memory;
 mod mounts;
 mod remains;
 mod remove;
+mod shutdown;
 mod subpath;
 mod volume;
 
@@ -27,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::port::Port;
 
 pub use self::machine::{machine, swap_on};
+pub use self::shutdown::shutdown_under_way;
 
 /// Where pods' things lie. Nothing outside is ever removed.
 #[derive(Clone, PartialEq, Eq, Debug)]

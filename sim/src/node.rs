@@ -395,6 +395,13 @@ impl Node {
         }
     }
 
+    /// A shutdown of the node is announced, or called off.
+    pub fn shut_down(&mut self, announced: bool) {
+        self.checks.on_drain();
+        let fact = if announced { ControlIngress::ShutdownAnnounced } else { ControlIngress::ShutdownCancelled };
+        self.fact(TOUCH_DELAY, Ingress::Control(fact));
+    }
+
     /// Asks the agent to end all pods.
     pub fn drain(&mut self, grace_seconds: Option<u32>) {
         self.checks.on_drain();

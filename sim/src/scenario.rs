@@ -81,6 +81,8 @@ pub enum What {
     Reboot(Duration),
     /// The wall clock steps, in seconds.
     StepClock(i64),
+    /// A shutdown of the node is announced, or called off.
+    Shutdown(bool),
     /// The node is drained.
     Drain(Option<u32>),
     /// A path of the host appears.

@@ -100,6 +100,8 @@ scenarios! {
     same_uid_changed
     sandbox_answer_lost
     sandbox_lost
+    shutdown
+    shutdown_cancelled
     sidecar
     sidecar_of_a_job
     sidecar_past_grace

@@ -2,7 +2,7 @@
 
 use components::edge::cri::{ContainerState, ContainerStatus, PodInspection, SandboxState, SandboxStatus};
 use components::edge::sources::Source;
-use components::node::{NodeConfig, NodeLimits};
+use components::node::NodeConfig;
 use components::spec::{
     ContainerKind, ContainerSecuritySpec, ContainerSpec, DnsPolicy, PodSecurity, PodSpec, PullPolicy, QosClass,
     ResourceRequirements, Resources, RestartPolicy,
@@ -10,38 +10,17 @@ use components::spec::{
 use components::time::Wall;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A node with nothing special.
 pub(crate) fn node() -> NodeConfig {
     NodeConfig {
-        node_name: "node".into(),
         root_dir: "/r".into(),
         pod_logs_dir: "/l".into(),
-        file_source: true,
-        url_source: None,
-        file_check: Duration::from_secs(20),
-        url_check: Duration::from_secs(20),
-        sync_frequency: Duration::from_secs(60),
-        max_restart_period: Duration::from_secs(300),
-        runtime_timeout: Duration::from_secs(120),
         pull_qps: 0,
         pull_burst: 1,
-        cgroups_per_qos: true,
-        cgroup_root: String::new(),
-        cgroup_driver_systemd: false,
-        cpu_cfs_quota: true,
-        cpu_cfs_period_us: 100_000,
-        pod_pids_limit: None,
         single_process_oom_kill: true,
-        cluster_dns: Vec::new(),
-        cluster_domain: String::new(),
-        seccomp_default: false,
-        max_pods: 110,
-        end_orphans: true,
         stop_signals: true,
-        reclaim: components::node::reclaim::ReclaimConfig::default(),
-        limits: NodeLimits::default(),
+        ..NodeConfig::default()
     }
 }
 

@@ -18,6 +18,7 @@ pub mod qos;
 pub mod report;
 mod restart;
 pub mod runtime;
+pub mod shutdown;
 pub mod sources;
 pub mod status;
 mod sysctls;
@@ -33,6 +34,7 @@ pub fn plugin(engine: &mut Engine) {
     health::plugin(engine);
     pleg::plugin(engine);
     sources::plugin(engine);
+    shutdown::plugin(engine);
     lifecycle::plugin(engine);
     volumes::plugin(engine);
     probes::plugin(engine);

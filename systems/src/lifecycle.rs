@@ -18,8 +18,8 @@ use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::time::Mono;
 use components::world::{
-    Desired, Draining, EndCause, Ended, Ending, Finished, Flow, JournalBacklog, Lifecycle, Observed, Pleg, PodIndex,
-    PodKey, Reported, SourceStates, Stage,
+    Desired, Draining, EndCause, Ended, Ending, Finished, Flow, JournalBacklog, Lifecycle, NodeShutdown, Observed,
+    Pleg, PodIndex, PodKey, Reported, SourceStates, Stage,
 };
 use engine::{Clock, Engine, Inbox, InvariantCount, Outbox, Owner, Phase, TimerKind, Timers, Touched};
 
@@ -47,7 +47,8 @@ pub fn plugin(engine: &mut Engine) {
 }
 
 fn take_drain(inbox: Res<Inbox>, index: Res<PodIndex>, mut draining: ResMut<Draining>, mut touched: ResMut<Touched>) {
-    for ControlIngress::DrainRequested { grace_seconds } in &inbox.control {
+    for fact in &inbox.control {
+        let ControlIngress::DrainRequested { grace_seconds } = fact else { continue };
         let bound = match (draining.requested.flatten(), grace_seconds) {
             (Some(a), Some(b)) => Some(a.min(*b)),
             (a, b) => a.or(*b),
@@ -85,6 +86,10 @@ struct Facts<'a> {
     backlog: bool,
     /// The node does not take it.
     refused: bool,
+    /// Bound on the grace period that a shutdown of the node sets; `None` while the pod may run.
+    shutdown: Option<u32>,
+    /// The node shuts down: nothing new is started.
+    shutting_down: bool,
     /// `activeDeadlineSeconds` have passed.
     past_deadline: bool,
     /// A planted bug: everything counts as stopped.
@@ -108,6 +113,7 @@ fn advance_stages(
     pleg: Res<Pleg>,
     sources: Res<SourceStates>,
     draining: Res<Draining>,
+    shutdown: Res<NodeShutdown>,
     finished: Res<Finished>,
     backlog: Res<JournalBacklog>,
     mut pods: Query<(&PodKey, &Desired, &Observed, &Flow, &Reported, &mut Lifecycle)>,
@@ -145,6 +151,8 @@ fn advance_stages(
             drain: draining.requested,
             backlog: !backlog.records.is_empty(),
             refused: desired.spec.as_ref().is_some_and(|spec| admission::refusal(spec, &config, &machine).is_some()),
+            shutdown: bound_of(desired, &shutdown, &config),
+            shutting_down: shutdown.began.is_some(),
             stopped: planted(Bug::CleanBeforeStopped),
         };
         let decision = decide(&facts);
@@ -161,6 +169,11 @@ fn advance_stages(
             ending.grace_seconds += 1;
         }
     }
+}
+
+fn bound_of(desired: &Desired, shutdown: &NodeShutdown, config: &NodeConfig) -> Option<u32> {
+    let spec = desired.spec.as_ref()?;
+    crate::shutdown::bound(shutdown, &config.shutdown_bands, spec.priority)
 }
 
 fn admitted(spec: &components::spec::PodSpec) -> Record {
@@ -237,7 +250,8 @@ fn wish_to_end(facts: &Facts<'_>) -> Option<Move> {
         ));
     };
     // The bound of a drain holds for every end.
-    let grace = facts.drain.flatten().map_or(spec.grace_seconds, |bound| bound.min(spec.grace_seconds));
+    let bounds = [facts.drain.flatten(), facts.shutdown];
+    let grace = bounds.into_iter().flatten().fold(spec.grace_seconds, u32::min);
     let (cause, reason) = if facts.desired.removed {
         (EndCause::Removed, "no source has it any more")
     } else if facts.drain.is_some() {
@@ -246,6 +260,10 @@ fn wish_to_end(facts: &Facts<'_>) -> Option<Move> {
         (EndCause::Finished, "its containers ended for good")
     } else if facts.past_deadline {
         (EndCause::DeadlineExceeded, "it was active for too long")
+    } else if facts.shutting_down && facts.stage == Stage::Queued {
+        (EndCause::ShutdownRejected, "it came while the node shuts down")
+    } else if facts.shutdown.is_some() {
+        (EndCause::NodeShutdown, "the node shuts down")
     } else {
         return None;
     };

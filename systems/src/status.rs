@@ -21,8 +21,8 @@ use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::probes::Probes;
 use components::world::{
-    ContainerRun, Desired, Ended, Finished, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey, Reported,
-    RuntimeHealth, Stage,
+    ContainerRun, Desired, EndCause, Ended, Finished, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey,
+    Reported, RuntimeHealth, Stage,
 };
 use engine::{Clock, Engine, Inbox, Outbox, Owner, Phase as TickPhase, TimerKind, Timers, Touched};
 use std::sync::Arc;
@@ -113,7 +113,7 @@ fn report_status(
         if ended && reported.terminal.is_none() && (known || observed.settled().is_some()) {
             let succeeded = status.phase == components::status::Phase::Succeeded;
             reported.terminal = Some(succeeded);
-            if finished.0.insert(key.uid.clone(), succeeded).is_none() {
+            if finished.0.insert(key.uid.clone(), succeeded).is_none() && !ends_with_node(life) {
                 outbox.record(Record::PodFinished { uid: key.uid.clone(), succeeded });
             }
             // Its end is decided at the next tick, at once.
@@ -126,13 +126,19 @@ fn report_status(
             status.phase = if began { components::status::Phase::Running } else { components::status::Phase::Pending };
         }
         if *reported.status != status || reported.version == 0 {
-            if status.phase.is_terminal() && life.stage < Stage::Done {
+            if status.phase.is_terminal() && life.stage < Stage::Done && !ends_with_node(life) {
                 outbox.record(Record::PodEnded { uid: key.uid.clone(), status: Box::new(status.clone()) });
             }
             reported.status = Arc::new(status);
             reported.version += 1;
         }
     }
+}
+
+/// True for a pod that ended because of its node's shutdown: after the next boot it runs again.
+fn ends_with_node(life: &Lifecycle) -> bool {
+    let cause = life.ending.as_ref().map(|ending| ending.cause);
+    matches!(cause, Some(EndCause::NodeShutdown | EndCause::ShutdownRejected))
 }
 
 /// True unless the last look showed that no container runs.

@@ -6,6 +6,8 @@ use crate::compose::{self, Plan, Running, limits};
 use crate::load::{HostFiles, Loaded, Start, load};
 use anyhow::{Context, bail};
 use components::config::{KubeletConfiguration, not_acted_on};
+use components::edge::Ingress;
+use components::edge::control::ControlIngress;
 use components::node::{Machine, UserIds};
 use io::cri::CriOptions;
 use io::cri::streams::StreamCalls;
@@ -61,9 +63,10 @@ fn node(loaded: Loaded) -> anyhow::Result<ExitCode> {
     if !loaded.flags.kubeconfig.is_empty() || !loaded.flags.bootstrap_kubeconfig.is_empty() {
         bail!("--kubeconfig and --bootstrap-kubeconfig: this version runs standalone only; leave them out");
     }
-    let machine = machine(&loaded)?;
+    let mut machine = machine(&loaded)?;
     refuse(config, &machine)?;
     let root = PathBuf::from(&loaded.flags.root_dir);
+    machine.shutting_down = io::host::shutdown_under_way(&root)?;
     std::fs::create_dir_all(&root).with_context(|| format!("failed to make --root-dir {}", root.display()))?;
     let (store, records) = compose::open_store(&root)?;
     let policies = Policies { cpu: &config.cpu_manager_policy, memory: &config.memory_manager_policy };
@@ -158,6 +161,9 @@ async fn serve(
     let serving = crate::serving::config(&loaded.config, &machine, &cert_dir)?;
     let plan = plan(loaded, machine, root)?;
     let runtime = StreamCalls::new(&plan.cri, plan.config.runtime_timeout)?;
+    if !plan.config.shutdown_bands.is_empty() {
+        tracing::warn!("Shutdowns of the node are announced by SIGPWR; logind is not asked by this version");
+    }
     let node = compose::start(plan, store, records)?;
     let server = match serving {
         Some(config) => {
@@ -178,14 +184,23 @@ async fn serve(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for SIGTERM or SIGINT; true when the core stopped by itself.
+/// Waits for SIGTERM or SIGINT; true when the core stopped by itself. SIGPWR announces a shutdown of the node.
 async fn until_stopped(node: &Running) -> anyhow::Result<bool> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = term.recv() => Ok(false),
-        _ = int.recv() => Ok(false),
-        () = node.ended.cancelled() => Ok(true),
+    let mut power = signal(SignalKind::from_raw(nix::sys::signal::Signal::SIGPWR as i32))?;
+    loop {
+        tokio::select! {
+            _ = term.recv() => return Ok(false),
+            _ = int.recv() => return Ok(false),
+            () = node.ended.cancelled() => return Ok(true),
+            _ = power.recv() => {
+                let fact = Ingress::Control(ControlIngress::ShutdownAnnounced);
+                if node.ingress.send(fact).await.is_err() {
+                    return Ok(true);
+                }
+            }
+        }
     }
 }

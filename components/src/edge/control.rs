@@ -10,4 +10,8 @@ pub enum ControlIngress {
         /// Upper bound on every pod's grace period, in seconds; `None` keeps each pod's own.
         grace_seconds: Option<u32>,
     },
+    /// The node is going to be shut down: pods end by priority.
+    ShutdownAnnounced,
+    /// The shutdown was called off.
+    ShutdownCancelled,
 }

@@ -62,6 +62,8 @@ impl fmt::Display for InputLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Ingress::Completed(completion) => completed(completion, f),
+            Ingress::Control(ControlIngress::ShutdownAnnounced) => f.write_str("ShutdownAnnounced"),
+            Ingress::Control(ControlIngress::ShutdownCancelled) => f.write_str("ShutdownCancelled"),
             Ingress::Control(ControlIngress::DrainRequested { grace_seconds }) => match grace_seconds {
                 Some(seconds) => write!(f, "DrainRequested grace at most {seconds}s"),
                 None => f.write_str("DrainRequested"),

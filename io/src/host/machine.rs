@@ -40,6 +40,7 @@ pub fn machine(
         apparmor: fs::read("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with(b"Y")),
         swap_controller: swap_controller(&read(Path::new("/proc/self/cgroup"))?).exists(),
         cgroup_v2: statfs("/sys/fs/cgroup").is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC),
+        shutting_down: false,
         resolver,
         etc_hosts: etc_hosts(Path::new("/etc/hosts"))?,
         // The kernel's own file system of SELinux is there exactly when it is enabled.

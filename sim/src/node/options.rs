@@ -54,37 +54,14 @@ impl Options {
 fn config() -> NodeConfig {
     NodeConfig {
         node_name: "sim".into(),
-        root_dir: "/var/lib/kubelet".into(),
-        pod_logs_dir: "/var/log/pods".into(),
-        file_source: true,
-        url_source: None,
-        file_check: Duration::from_secs(20),
-        url_check: Duration::from_secs(20),
-        sync_frequency: Duration::from_secs(60),
-        max_restart_period: Duration::from_secs(300),
-        runtime_timeout: Duration::from_secs(120),
-        pull_qps: 5,
-        pull_burst: 10,
-        cgroups_per_qos: true,
-        cgroup_root: String::new(),
-        cgroup_driver_systemd: false,
-        cpu_cfs_quota: true,
-        cpu_cfs_period_us: 100_000,
-        pod_pids_limit: None,
-        single_process_oom_kill: false,
-        cluster_dns: Vec::new(),
-        cluster_domain: String::new(),
-        seccomp_default: false,
-        max_pods: 110,
-        end_orphans: true,
         limits: components::node::NodeLimits {
             cpu_milli: 4000,
             memory_bytes: 8 << 30,
             enforced: true,
             ..components::node::NodeLimits::default()
         },
-        stop_signals: false,
         reclaim: reclaim(),
+        ..NodeConfig::default()
     }
 }
 
@@ -110,6 +87,7 @@ fn machine() -> Machine {
         cpus: 4,
         memory_bytes: 8 << 30,
         hugepage_sizes: Vec::new(),
+        shutting_down: false,
         cgroup_v2: true,
         apparmor: true,
         swap_controller: false,

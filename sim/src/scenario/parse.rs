@@ -106,6 +106,8 @@ fn action(words: &[&str]) -> Result<What, String> {
         ["crash", pause] => What::Crash(duration(pause)?),
         ["reboot", pause] => What::Reboot(duration(pause)?),
         ["step-clock", by] => What::StepClock(step(by)?),
+        ["shutdown"] => What::Shutdown(true),
+        ["shutdown", "cancelled"] => What::Shutdown(false),
         ["drain"] => What::Drain(None),
         ["drain", grace] => What::Drain(Some(number(grace)?)),
         ["wipe"] => What::Wipe,

@@ -5,6 +5,7 @@ use super::parse::duration;
 use super::{Scenario, What};
 use crate::node::faults::Faults;
 use crate::node::{LogLine, Node, Options};
+use components::node::ShutdownBand;
 use components::time::Mono;
 use engine::Engine;
 use std::fmt::Write as _;
@@ -60,6 +61,7 @@ fn make(scenario: &Scenario, plugin: fn(&mut Engine)) -> Result<Node, String> {
             ("url-check", time) => options.config.url_check = duration(time)?,
             ("max-restart", time) => options.config.max_restart_period = duration(time)?,
             ("sync", time) => options.config.sync_frequency = duration(time)?,
+            ("shutdown", bands) => options.config.shutdown_bands = shutdown_bands(bands)?,
             ("timeout", time) => options.config.runtime_timeout = duration(time)?,
             _ => reclaim(&mut options, name, value)?,
         }
@@ -91,6 +93,15 @@ fn reclaim(options: &mut Options, name: &str, value: &str) -> Result<(), String>
     Ok(())
 }
 
+/// `PRIORITY=SECONDS …`, lowest priority first.
+fn shutdown_bands(text: &str) -> Result<Vec<ShutdownBand>, String> {
+    let band = |word: &str| {
+        let (priority, seconds) = word.split_once('=')?;
+        Some(ShutdownBand { priority: priority.parse().ok()?, seconds: seconds.parse().ok()? })
+    };
+    text.split_whitespace().map(|word| band(word).ok_or_else(|| format!("no band: {word}"))).collect()
+}
+
 fn act(node: &mut Node, scenario: &Scenario, action: &What) -> Result<(), String> {
     match action {
         What::Put(source, name, origin) => {
@@ -119,6 +130,7 @@ fn act(node: &mut Node, scenario: &Scenario, action: &What) -> Result<(), String
         What::Crash(pause) => node.crash(*pause),
         What::Reboot(pause) => node.reboot(*pause),
         What::StepClock(seconds) => node.step_wall(seconds.saturating_mul(1_000_000_000)),
+        What::Shutdown(announced) => node.shut_down(*announced),
         What::Drain(grace) => node.drain(*grace),
         What::MakePath(path) => {
             node.host.existing.insert(path.clone());

@@ -22,8 +22,8 @@ use components::spec::PodSpec;
 use components::time::Mono;
 use components::volumes::PodVolumes;
 use components::world::{
-    ContainerRun, Desired, Draining, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodIndex, PodKey, RemovalRequests,
-    RuntimeHealth, Stage,
+    ContainerRun, Desired, Draining, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodIndex, PodKey,
+    RemovalRequests, RuntimeHealth, Stage,
 };
 use engine::{Clock, Outbox, Owner, TimerKind, Timers, Touched};
 use std::time::Duration;

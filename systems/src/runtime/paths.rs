@@ -9,6 +9,11 @@ pub(super) fn pod_dir(config: &NodeConfig, uid: &str) -> String {
     format!("{}/pods/{uid}", config.root_dir)
 }
 
+/// `ROOT/pods/UID/volumes/kubernetes.io~empty-dir/NAME`.
+pub(super) fn empty_dir(config: &NodeConfig, uid: &str, volume: &str) -> String {
+    format!("{}/volumes/kubernetes.io~empty-dir/{volume}", pod_dir(config, uid))
+}
+
 /// `LOGS/NAMESPACE_NAME_UID`.
 pub(super) fn log_dir(config: &NodeConfig, spec: &PodSpec) -> String {
     log_dir_of(config, &spec.namespace, &spec.name, spec.uid.as_str())

@@ -13,6 +13,21 @@ use components::world::{ContainerRun, EndCause, Flow, Lifecycle, Stage};
 /// Reason and message of a pod that was active for too long (contract 6.5).
 const DEADLINE: (&str, &str) = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
 
+/// The same of a pod that ended with its node (contract 6.5, 6.7).
+const SHUTDOWN: (&str, &str) = ("Terminated", "Pod was terminated in response to imminent node shutdown.");
+/// The same of a pod that came too late for that.
+const REJECTED: (&str, &str) = ("NodeShutdown", "Pod was rejected as the node is shutting down.");
+
+/// Reason and message of a pod that failed because of what ended it.
+const fn said_of(cause: EndCause) -> Option<(&'static str, &'static str)> {
+    match cause {
+        EndCause::DeadlineExceeded => Some(DEADLINE),
+        EndCause::NodeShutdown => Some(SHUTDOWN),
+        EndCause::ShutdownRejected => Some(REJECTED),
+        EndCause::Finished | EndCause::Removed | EndCause::Orphaned | EndCause::Drained | EndCause::Refused => None,
+    }
+}
+
 /// What a status is computed from.
 pub(super) struct Input<'a> {
     pub(super) spec: &'a PodSpec,
@@ -53,15 +68,15 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
             containers::report(&facts, container, input.runs.get(index).copied())
         })
         .collect();
-    let deadline = input.life.ending.as_ref().is_some_and(|e| e.cause == EndCause::DeadlineExceeded);
+    let said = input.life.ending.as_ref().and_then(|ending| said_of(ending.cause));
     let phase = match input.terminal {
         Some(true) => Phase::Succeeded,
         Some(false) => Phase::Failed,
-        None if deadline => Phase::Failed,
+        None if said.is_some() => Phase::Failed,
         None => whole_phase(input, &states),
     };
-    let (reason, message) = match (deadline, phase) {
-        (true, Phase::Failed) => (DEADLINE.0.to_owned(), DEADLINE.1.to_owned()),
+    let (reason, message) = match (said, phase) {
+        (Some((reason, message)), Phase::Failed) => (reason.to_owned(), message.to_owned()),
         // A pod that ended keeps what was said of its end.
         (_, Phase::Failed) => (input.old.reason.clone(), input.old.message.clone()),
         _ => Default::default(),
@@ -143,9 +158,13 @@ fn conditions(input: &Input<'_>, states: &[Kept], phase: Phase) -> Vec<Condition
         let message = format!("Container {} exited with code {}, restarting all", cause.name, cause.exit_code);
         (ConditionKind::AllContainersRestarting, (true, "ContainerExited", message))
     });
+    let shut = input.life.ending.as_ref().is_some_and(|ending| ending.cause == EndCause::NodeShutdown);
+    let disrupted =
+        shut.then(|| (ConditionKind::DisruptionTarget, (true, "TerminationByKubelet", SHUTDOWN.1.to_owned())));
     verdicts
         .into_iter()
         .chain(restarting)
+        .chain(disrupted)
         .map(|(kind, (status, reason, message))| {
             let old = input.old.conditions.iter().find(|c| c.kind == kind && c.status == status);
             let since = old.map_or_else(|| since(input, kind, status), |c| c.since);
@@ -169,7 +188,10 @@ fn since(input: &Input<'_>, kind: ConditionKind, status: bool) -> Wall {
             let newest = input.seen.filter(|_| status).and_then(|seen| seen.sandboxes.first());
             newest.map(|sandbox| sandbox.created_at)
         }
-        ConditionKind::Initialized | ConditionKind::PodScheduled | ConditionKind::AllContainersRestarting => None,
+        ConditionKind::Initialized
+        | ConditionKind::PodScheduled
+        | ConditionKind::AllContainersRestarting
+        | ConditionKind::DisruptionTarget => None,
     };
     // A clock that was set back meanwhile must not lead into the future.
     let observed = observed.filter(|at| at.whole_seconds() > Wall(0) && *at <= input.now);

@@ -46,6 +46,7 @@ fn check(pod: &str, seen: &str, phase: Phase, conditions: &str) {
         ConditionKind::ContainersReady => 'C',
         ConditionKind::PodScheduled => 'S',
         ConditionKind::AllContainersRestarting => 'A',
+        ConditionKind::DisruptionTarget => 'D',
     };
     let shown: String = status.conditions.iter().filter(|c| c.status).map(|c| letter(c.kind)).collect();
     assert_eq!((status.phase, shown.trim_end_matches('S')), (phase, conditions));

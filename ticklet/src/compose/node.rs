@@ -4,7 +4,7 @@ use components::config::KubeletConfiguration;
 use components::config::gates::GateSet;
 use components::duration::GoDuration;
 use components::node::reclaim::{CollectionConfig, ReclaimConfig, RotationConfig};
-use components::node::{Machine, NodeConfig};
+use components::node::{Machine, NodeConfig, ShutdownBand};
 use components::quantity::Quantity;
 use std::time::Duration;
 
@@ -50,6 +50,7 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
             machine,
             io::host::machine::disk_bytes(std::path::Path::new(root_dir)).unwrap_or(0),
         ),
+        shutdown_bands: shutdown_bands(config),
         stop_signals: GateSet::from_map(&config.feature_gates).0.enabled("ContainerStopSignals"),
         reclaim: ReclaimConfig {
             rotation: rotation(config),
@@ -80,6 +81,27 @@ pub(crate) fn collection(total: i32, per_container: i32, min_age: GoDuration) ->
         per_container: u32::try_from(per_container).ok(),
         total: u32::try_from(total).ok(),
     }
+}
+
+/// Priority from which a pod counts as critical.
+const CRITICAL: i32 = 2_000_000_000;
+
+/// The bands of a graceful shutdown, lowest priority first: those of the configuration, or the two that its two
+/// periods make. A band without time is kept, as its pods end at once.
+fn shutdown_bands(config: &KubeletConfiguration) -> Vec<ShutdownBand> {
+    let band = |priority, seconds: i64| ShutdownBand { priority, seconds: u32::try_from(seconds).unwrap_or(0) };
+    let given = &config.shutdown_grace_period_by_pod_priority;
+    if !given.is_empty() {
+        let mut bands: Vec<_> = given.iter().map(|g| band(g.priority, g.shutdown_grace_period_seconds)).collect();
+        bands.sort_by_key(|band| band.priority);
+        return bands;
+    }
+    let seconds = |given: GoDuration| i64::try_from(duration(given).as_secs()).unwrap_or(0);
+    let (all, critical) = (seconds(config.shutdown_grace_period), seconds(config.shutdown_grace_period_critical_pods));
+    if all == 0 {
+        return Vec::new();
+    }
+    vec![band(0, all - critical), band(CRITICAL, critical)]
 }
 
 fn cgroup_root(root: &str) -> String {

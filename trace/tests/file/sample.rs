@@ -16,35 +16,11 @@ pub(crate) const SECRET: &str = "hunter2-hunter2";
 pub(crate) const TOOL: &str = "0.1.0-golden";
 
 pub(crate) fn header() -> Header {
-    let second = Duration::from_secs(1);
     let config = NodeConfig {
         node_name: "node-1".into(),
-        root_dir: "/var/lib/kubelet".into(),
-        pod_logs_dir: "/var/log/pods".into(),
-        file_source: true,
-        url_source: None,
-        file_check: 20 * second,
-        url_check: 20 * second,
-        sync_frequency: 60 * second,
-        max_restart_period: 300 * second,
-        runtime_timeout: 120 * second,
-        pull_qps: 5,
-        pull_burst: 10,
-        cgroups_per_qos: true,
-        cgroup_root: String::new(),
-        cgroup_driver_systemd: false,
-        cpu_cfs_quota: true,
-        cpu_cfs_period_us: 100_000,
-        pod_pids_limit: None,
-        single_process_oom_kill: false,
         cluster_dns: vec!["10.96.0.10".into()],
         cluster_domain: "cluster.local".into(),
-        seccomp_default: false,
-        max_pods: 110,
-        end_orphans: true,
-        limits: components::node::NodeLimits::default(),
-        stop_signals: false,
-        reclaim: components::node::reclaim::ReclaimConfig::default(),
+        ..NodeConfig::default()
     };
     Header {
         ticklet: TOOL.into(),

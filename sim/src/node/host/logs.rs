@@ -54,7 +54,9 @@ impl Host {
             HostEffect::PreparePod(_)
             | HostEffect::PrepareContainer(_)
             | HostEffect::CleanPod(_)
-            | HostEffect::SetUpVolume(_) => {}
+            | HostEffect::SetUpVolume(_)
+            | HostEffect::SetCgroups(_)
+            | HostEffect::ReadEnvFiles(_) => {}
         }
         Ok(None)
     }

@@ -179,14 +179,14 @@ fn check_security(made: &ContainerSecurity, want: &Value) {
 #[test]
 fn the_rich_pod_is_described_as_the_go_kubelet_does() {
     let (spec, node, machine) = (rich(), node(), machine());
-    let site =
-        Site { config: &node, machine: &machine, strict_groups: false, users: None, systemd: false };
+    let site = Site { config: &node, machine: &machine, strict_groups: false, users: None, systemd: false };
     check_sandbox(&sandbox(&spec, site, 0).unwrap(), &recorded("sandbox"));
     let image = FoundImage { image_ref: IMAGE.into(), uid: None, username: String::new() };
     let ips = ["10.88.0.99".to_owned()];
     for container in &spec.containers {
         let mounting = mounting(&node);
-        let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &ips, mounting, env_files: &[] };
+        let attempt =
+            Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &ips, mounting, env_files: &[] };
         check_container(&super::container(&attempt, site).unwrap(), &recorded(&container.name));
     }
 }
