@@ -46,7 +46,8 @@ pub fn plugin(engine: &mut Engine) {
             .before(crate::runtime::RuntimeSystems),
     );
     // Pods whose desire changed were touched when it did; what lifecycle touches besides was planned before.
-    engine.add_systems(Phase::Plan, plan_volumes.in_set(VolumeSystems).before(crate::lifecycle::LifecycleSystems));
+    let plan = plan_volumes.in_set(VolumeSystems).after(crate::shutdown::ShutdownSystems);
+    engine.add_systems(Phase::Plan, plan.before(crate::lifecycle::LifecycleSystems));
 }
 
 fn take_answers(

@@ -1,8 +1,8 @@
 //! Golden traces: recordings that must always read, and replay without a difference as long as decisions stay the same.
 //!
 //! `v1-containerd2.trace` is a real run on containerd 2.4: three pods, a crash loop, a run to completion after an init
-//! container, one manifest changed and then removed. When a decision is changed on purpose, record it anew and say so in
-//! the commit; when the format gets a new major version, the old file stays and must still read.
+//! container, one manifest changed and then removed. When a decision is changed on purpose, `cargo xtask golden` records it
+//! anew; when the format gets a new major version, the old file stays and must still read.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -31,7 +31,7 @@ fn a_recorded_node_decides_the_same_again() {
 #[test]
 fn one_pods_story_is_told_from_start_to_end() {
     let file = golden("v1-containerd2.trace");
-    let output = ticklet(&["replay", file.to_str().unwrap(), "--pod", "job-golden"]);
+    let output = ticklet(&["replay", file.to_str().unwrap(), "--pod", "job-lab"]);
     let said = text(&output);
     let at = |what: &str| said.find(what).unwrap_or_else(|| panic!("no {what:?} in\n{said}"));
     assert!(output.status.success(), "{said}");

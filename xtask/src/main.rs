@@ -5,6 +5,7 @@
 mod cases;
 mod checks;
 mod codegen;
+mod golden;
 mod install;
 mod lab;
 mod race;
@@ -25,6 +26,7 @@ usage: cargo xtask TASK
   test --reference [-- FILTER]            the acceptance cases on ticklet and on the reference kubelet, as a table
   tidy                                    structure of the repository: layers, heads, sizes, words, licences
   codegen [--check]                       generate the CRI types from `proto/cri`, or compare them
+  golden                                  record the golden trace anew, for a decision changed on purpose
   lab [containerd2|containerd1]           a private containerd with images, until Ctrl-C
   race [probes] [--kubelet PATH] [--ticklet PATH] [--pods 500] [--runs 1] [--steady 60] [--only NAME] [--json FILE] [--keep]
                                           ticklet against the reference kubelet on the simulated runtime
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         "test" => test::task(rest),
         "tidy" => tidy::task(),
         "codegen" => codegen::run(rest.iter().any(|arg| arg == "--check")),
+        "golden" => golden::task(),
         "lab" => lab::task(rest),
         "race" => race::task(rest),
         "tools" => install::tools(),
