@@ -89,3 +89,25 @@ impl From<&str> for Sensitive {
         Self(text.to_owned())
     }
 }
+
+/// Bytes that may hold a secret: never printed, never serialised, as [`Sensitive`].
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Hidden(pub Arc<[u8]>);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<redacted>")
+    }
+}
+
+impl Serialize for Hidden {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
+
+impl From<Vec<u8>> for Hidden {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Arc::from(bytes))
+    }
+}

@@ -9,6 +9,7 @@ pub mod fnv;
 pub mod hooks;
 pub mod ids;
 pub mod node;
+pub mod objects;
 pub mod planted;
 pub mod probes;
 pub mod quantity;

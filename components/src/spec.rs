@@ -6,6 +6,7 @@ use crate::edge::cri::{AppArmor, GroupsPolicy, Propagation, Protocol, Seccomp};
 use crate::edge::host::HostPathKind;
 use crate::edge::sources::Source;
 use crate::ids::{PodUid, Sensitive};
+use crate::objects::ObjectRef;
 use crate::probes::{ProbeKind, ProbeSpec};
 use crate::time::Wall;
 use std::collections::BTreeMap;
@@ -62,6 +63,10 @@ pub struct PodSpec {
     pub security: PodSecurity,
     /// `spec.serviceAccountName`.
     pub service_account: String,
+    /// `spec.enableServiceLinks`.
+    pub service_links: bool,
+    /// `spec.imagePullSecrets` by name, in order.
+    pub pull_secrets: Vec<Arc<str>>,
     /// `spec.runtimeClassName`.
     pub runtime_class: Option<String>,
     /// `spec.priority`.
@@ -241,6 +246,8 @@ pub struct ContainerSpec {
     pub working_dir: String,
     /// Environment in order.
     pub env: Vec<EnvVar>,
+    /// `envFrom` in order; `env` wins over it.
+    pub env_from: Vec<EnvFrom>,
     /// Ports.
     pub ports: Vec<ContainerPort>,
     /// `ports` as the JSON of annotation `io.kubernetes.container.ports`; empty when there are none.
@@ -278,6 +285,15 @@ pub struct EnvVar {
     pub source: EnvSource,
 }
 
+/// All keys of an object as variables.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EnvFrom {
+    /// Put before each key.
+    pub prefix: String,
+    /// The object.
+    pub object: ObjectRef,
+}
+
 /// Source of an environment value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum EnvSource {
@@ -304,6 +320,13 @@ pub enum EnvSource {
         key: String,
         /// Without such a file or key there is no variable.
         optional: bool,
+    },
+    /// `configMapKeyRef` or `secretKeyRef`.
+    Key {
+        /// The object.
+        object: ObjectRef,
+        /// Which of its keys.
+        key: String,
     },
 }
 
@@ -393,6 +416,57 @@ pub struct VolumeFile {
     pub source: EnvSource,
 }
 
+/// Kinds of volumes whose files are written for the pod.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FilesKind {
+    /// `downwardAPI`.
+    DownwardApi,
+    /// `configMap`.
+    ConfigMap,
+    /// `secret`.
+    Secret,
+    /// `projected`.
+    Projected,
+}
+
+/// One source of files.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FileSource {
+    /// A file whose content is known on the node.
+    Known(VolumeFile),
+    /// Keys of an object.
+    Object {
+        /// The object.
+        object: ObjectRef,
+        /// Which keys; empty for all.
+        items: Vec<KeyPath>,
+        /// Permission bits of files that have none of their own.
+        mode: u32,
+    },
+    /// `serviceAccountToken`.
+    Token {
+        /// `audience`; empty for that of the API server.
+        audience: String,
+        /// `expirationSeconds`.
+        seconds: i64,
+        /// Path below the volume.
+        path: String,
+        /// Permission bits.
+        mode: u32,
+    },
+}
+
+/// A key of an object as a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyPath {
+    /// The key.
+    pub key: String,
+    /// Path below the volume.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+}
+
 /// A volume.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Volume {
@@ -420,12 +494,12 @@ pub enum VolumeSource {
         /// Page size in bytes; `None` when the pod's requests tell.
         page_bytes: Option<i64>,
     },
-    /// `downwardAPI`, or `projected` from sources that are known on the node.
+    /// `downwardAPI`, `configMap`, `secret` or `projected`: files that are written for the pod.
     Files {
-        /// It is a `projected` volume.
-        projected: bool,
-        /// The files in order; of equal paths the last one counts.
-        items: Vec<VolumeFile>,
+        /// Which of them.
+        kind: FilesKind,
+        /// Where the files come from, in order; of equal paths the last one counts.
+        sources: Vec<FileSource>,
     },
     /// `image`: the files of an image, read-only.
     Image {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub struct PodVolumes {
     /// Version of the pod's desire that the list was made from; 0 before the first.
     pub planned: u64,
+    /// Version of what the pod refers to ([`PodRefs`](crate::objects::PodRefs)) that it was made with.
+    pub refs: u64,
     /// The volumes.
     pub volumes: Vec<VolumeRun>,
 }

@@ -9,9 +9,10 @@ use crate::{Origin, apparmor, go_json, image, resources, volumes};
 use components::edge::cri::{DnsConfig, GroupsPolicy, Propagation, Protocol, Seccomp};
 use components::fnv::fnv1a_32;
 use components::ids::{PodUid, Sensitive};
+use components::objects::ObjectKind;
 use components::spec::{
-    ContainerKind, ContainerPort, ContainerSecuritySpec, ContainerSpec, DnsPolicy, EnvSource, EnvVar, PodSecurity,
-    PodSpec, RecursiveReadOnly, RestartPolicy, VolumeMount,
+    ContainerKind, ContainerPort, ContainerSecuritySpec, ContainerSpec, DnsPolicy, EnvFrom, EnvSource, EnvVar,
+    PodSecurity, PodSpec, RecursiveReadOnly, RestartPolicy, VolumeMount,
 };
 use k8s_openapi::api::core::v1 as api;
 use std::fmt::Write as _;
@@ -60,6 +61,8 @@ pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, St
         dns_config: spec.dns_config.as_ref().map(dns_config),
         security: spec.security_context.as_ref().map(pod_security).unwrap_or_default(),
         service_account: text(&spec.service_account_name),
+        service_links: spec.enable_service_links != Some(false),
+        pull_secrets: spec.image_pull_secrets.iter().flatten().map(|it| it.name.as_str().into()).collect(),
         runtime_class: set(&spec.runtime_class_name),
         priority: spec.priority.unwrap_or(0),
         priority_class: text(&spec.priority_class_name),
@@ -129,6 +132,7 @@ fn container(c: &api::Container, kind: ContainerKind) -> ContainerSpec {
         args: c.args.clone().unwrap_or_default(),
         working_dir: text(&c.working_dir),
         env: c.env.iter().flatten().map(|env| env_var(env, &c.name)).collect(),
+        env_from: c.env_from.iter().flatten().filter_map(env_from).collect(),
         ports: ports.iter().map(port).collect(),
         ports_json: go_json::ports(ports),
         pre_stop_json: pre_stop.map(go_json::handler).unwrap_or_default(),
@@ -168,10 +172,25 @@ fn env_var(env: &api::EnvVar, container: &str) -> EnvVar {
             key: file.key.clone(),
             optional: file.optional == Some(true),
         }
+    } else if let Some(key) = from.and_then(|from| from.config_map_key_ref.as_ref()) {
+        let object = volumes::object(ObjectKind::ConfigMap, &key.name, key.optional);
+        EnvSource::Key { object, key: key.key.clone() }
+    } else if let Some(key) = from.and_then(|from| from.secret_key_ref.as_ref()) {
+        let object = volumes::object(ObjectKind::Secret, &key.name, key.optional);
+        EnvSource::Key { object, key: key.key.clone() }
     } else {
         EnvSource::Value(Sensitive(text(&env.value)))
     };
     EnvVar { name: env.name.clone(), source }
+}
+
+fn env_from(from: &api::EnvFromSource) -> Option<EnvFrom> {
+    let object = match (&from.config_map_ref, &from.secret_ref) {
+        (Some(it), _) => volumes::object(ObjectKind::ConfigMap, &it.name, it.optional),
+        (None, Some(it)) => volumes::object(ObjectKind::Secret, &it.name, it.optional),
+        (None, None) => return None,
+    };
+    Some(EnvFrom { prefix: text(&from.prefix), object })
 }
 
 /// `resourceFieldRef`, by default of the container that it stands in.
@@ -268,4 +287,30 @@ fn seccomp(profile: &api::SeccompProfile) -> Seccomp {
 
 fn selinux(options: &api::SELinuxOptions) -> [String; 4] {
     [text(&options.user), text(&options.role), text(&options.type_), text(&options.level)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn variables_name_their_objects() {
+        let made: api::Container = serde_json::from_value(json!({
+            "name": "c",
+            "envFrom": [{"prefix": "P_", "configMapRef": {"name": "m", "optional": true}}, {"secretRef": {"name": "s"}}],
+            "env": [
+                {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}},
+                {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": true}}},
+            ],
+        }))
+        .unwrap();
+        let made = container(&made, ContainerKind::Main);
+        let map = |optional| volumes::object(ObjectKind::ConfigMap, "m", Some(optional));
+        let secret = |optional| volumes::object(ObjectKind::Secret, "s", Some(optional));
+        let from = |prefix: &str, object| EnvFrom { prefix: prefix.to_owned(), object };
+        assert_eq!(made.env_from, [from("P_", map(true)), from("", secret(false))]);
+        let key = |object| EnvSource::Key { object, key: "k".to_owned() };
+        assert_eq!((&made.env[0].source, &made.env[1].source), (&key(map(false)), &key(secret(true))));
+    }
 }

@@ -10,6 +10,7 @@ mod defaults;
 mod go_json;
 mod image;
 mod issues;
+pub mod objects;
 mod resources;
 mod statics;
 mod tight;

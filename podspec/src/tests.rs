@@ -2,7 +2,7 @@
 
 use super::*;
 use components::edge::cri::{Propagation, Protocol, Seccomp};
-use components::spec::{ContainerKind, EnvSource, PullPolicy, QosClass, VolumeSource};
+use components::spec::{ContainerKind, EnvSource, FileSource, FilesKind, PullPolicy, QosClass, VolumeSource};
 use serde_json::json;
 
 fn origin() -> Origin<'static> {
@@ -551,11 +551,23 @@ fn volumes_have_their_compact_form() {
     assert!(spec.security.fs_group_on_mismatch);
     let sources: Vec<_> = spec.volumes.iter().map(|volume| &volume.source).collect();
     assert_eq!(*sources[0], VolumeSource::EmptyDirHugePages { page_bytes: Some(2 << 20) });
-    let VolumeSource::Files { projected: false, items } = sources[1] else { panic!("{:?}", sources[1]) };
+    let known = |source: &VolumeSource| match source {
+        VolumeSource::Files { kind, sources } => {
+            let file = |source: &FileSource| match source {
+                FileSource::Known(file) => file.clone(),
+                other => panic!("{other:?}"),
+            };
+            (*kind, sources.iter().map(file).collect::<Vec<_>>())
+        }
+        other => panic!("{other:?}"),
+    };
+    let (kind, items) = known(sources[1]);
+    assert_eq!(kind, FilesKind::DownwardApi);
     assert_eq!((items[0].mode, &items[0].source), (0o400, &EnvSource::Field("metadata.labels".to_owned())));
     assert_eq!(items[1].mode, 0o644);
     assert!(matches!(&items[1].source, EnvSource::Resource { divisor_milli: 1, .. }), "{:?}", items[1]);
-    let VolumeSource::Files { projected: true, items } = sources[2] else { panic!("{:?}", sources[2]) };
+    let (kind, items) = known(sources[2]);
+    assert_eq!(kind, FilesKind::Projected);
     assert_eq!((items[0].path.as_str(), items[0].mode), ("n", 0o644));
     let image = |reference: &str, to_pull: &str, pull_policy| VolumeSource::Image {
         reference: reference.into(),

@@ -69,9 +69,20 @@ fn refuse_probe(path: &str, probe: Option<&Probe>, issues: &mut Issues) {
 }
 
 fn refuse_volume(path: &str, volume: &Volume, issues: &mut Issues) {
-    let here = volume.empty_dir.is_some() || volume.host_path.is_some() || volume.downward_api.is_some();
-    // What a projected volume may hold besides is refused as a reference to the API.
-    if here || volume.projected.is_some() || volume.image.is_some() {
+    let here = volume.empty_dir.is_some() || volume.host_path.is_some() || volume.image.is_some();
+    if here || volume.downward_api.is_some() || volume.config_map.is_some() || volume.secret.is_some() {
+        return;
+    }
+    if let Some(projected) = &volume.projected {
+        for (i, source) in projected.sources.iter().flatten().enumerate() {
+            let path = format!("{path}.projected.sources[{i}]");
+            if source.cluster_trust_bundle.is_some() {
+                issues.forbidden(&format!("{path}.clusterTrustBundle"), NOT_YET);
+            }
+            if source.pod_certificate.is_some() {
+                issues.forbidden(&format!("{path}.podCertificate"), NOT_YET);
+            }
+        }
         return;
     }
     let kind = kind(volume);

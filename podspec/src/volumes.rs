@@ -4,13 +4,16 @@ use crate::convert::resource_source;
 use crate::image;
 use crate::resources::parse;
 use components::edge::host::HostPathKind;
+use components::objects::{ObjectKind, ObjectRef};
 use components::quantity::Quantity;
-use components::spec::{EnvSource, PullPolicy, Volume, VolumeFile, VolumeSource};
+use components::spec::{EnvSource, FileSource, FilesKind, KeyPath, PullPolicy, Volume, VolumeFile, VolumeSource};
 use k8s_openapi::api::core::v1 as api;
 use std::sync::Arc;
 
 /// Mode of files for which none is set.
 const DEFAULT_MODE: i32 = 0o644;
+/// Life of a token for which none is set.
+const TOKEN_SECONDS: i64 = 3600;
 
 /// Fills in what is not set.
 pub(super) fn default(volume: &mut api::Volume) {
@@ -25,11 +28,20 @@ pub(super) fn default(volume: &mut api::Volume) {
         source.default_mode.get_or_insert(DEFAULT_MODE);
         default_items(source.items.as_mut());
     }
+    if let Some(source) = &mut volume.config_map {
+        source.default_mode.get_or_insert(DEFAULT_MODE);
+    }
+    if let Some(source) = &mut volume.secret {
+        source.default_mode.get_or_insert(DEFAULT_MODE);
+    }
     if let Some(projected) = &mut volume.projected {
         projected.default_mode.get_or_insert(DEFAULT_MODE);
         for source in projected.sources.iter_mut().flatten() {
             if let Some(source) = &mut source.downward_api {
                 default_items(source.items.as_mut());
+            }
+            if let Some(source) = &mut source.service_account_token {
+                source.expiration_seconds.get_or_insert(TOKEN_SECONDS);
             }
         }
     }
@@ -54,12 +66,21 @@ pub(super) fn convert(volume: &api::Volume) -> Volume {
     let source = if let Some(host) = &volume.host_path {
         VolumeSource::HostPath { path: host.path.clone(), kind: host_path_kind(host.type_.as_deref()) }
     } else if let Some(source) = &volume.downward_api {
-        let items = source.items.iter().flatten().map(|item| file(item, source.default_mode)).collect();
-        VolumeSource::Files { projected: false, items }
+        let items = source.items.iter().flatten().map(|item| FileSource::Known(file(item, source.default_mode)));
+        VolumeSource::Files { kind: FilesKind::DownwardApi, sources: items.collect() }
+    } else if let Some(source) = &volume.config_map {
+        let object = object(ObjectKind::ConfigMap, &source.name, source.optional);
+        let sources = vec![keys(object, source.items.as_deref(), source.default_mode)];
+        VolumeSource::Files { kind: FilesKind::ConfigMap, sources }
+    } else if let Some(source) = &volume.secret {
+        let name = source.secret_name.as_deref().unwrap_or_default();
+        let object = object(ObjectKind::Secret, name, source.optional);
+        let sources = vec![keys(object, source.items.as_deref(), source.default_mode)];
+        VolumeSource::Files { kind: FilesKind::Secret, sources }
     } else if let Some(projected) = &volume.projected {
-        let sources = projected.sources.iter().flatten().filter_map(|source| source.downward_api.as_ref());
-        let items = sources.flat_map(|source| source.items.iter().flatten());
-        VolumeSource::Files { projected: true, items: items.map(|item| file(item, projected.default_mode)).collect() }
+        let sources = projected.sources.iter().flatten();
+        let sources = sources.flat_map(|source| projection(source, projected.default_mode)).collect();
+        VolumeSource::Files { kind: FilesKind::Projected, sources }
     } else if let Some(source) = &volume.image {
         let reference = source.reference.clone().unwrap_or_default();
         VolumeSource::Image {
@@ -71,6 +92,44 @@ pub(super) fn convert(volume: &api::Volume) -> Volume {
         volume.empty_dir.as_ref().map_or(VolumeSource::EmptyDir { size_bytes: None }, empty_dir)
     };
     Volume { name: Arc::from(volume.name.as_str()), source }
+}
+
+/// A reference to an object.
+pub(super) fn object(kind: ObjectKind, name: &str, optional: Option<bool>) -> ObjectRef {
+    ObjectRef { kind, name: name.into(), optional: optional == Some(true) }
+}
+
+fn keys(object: ObjectRef, items: Option<&[api::KeyToPath]>, default_mode: Option<i32>) -> FileSource {
+    let item = |item: &api::KeyToPath| KeyPath {
+        key: item.key.clone(),
+        path: item.path.clone(),
+        mode: bits(item.mode.or(default_mode)),
+    };
+    FileSource::Object { object, items: items.unwrap_or_default().iter().map(item).collect(), mode: bits(default_mode) }
+}
+
+/// What one source of a projected volume writes.
+fn projection(source: &api::VolumeProjection, mode: Option<i32>) -> Vec<FileSource> {
+    if let Some(it) = &source.secret {
+        return vec![keys(object(ObjectKind::Secret, &it.name, it.optional), it.items.as_deref(), mode)];
+    }
+    if let Some(it) = &source.config_map {
+        return vec![keys(object(ObjectKind::ConfigMap, &it.name, it.optional), it.items.as_deref(), mode)];
+    }
+    if let Some(it) = &source.service_account_token {
+        return vec![FileSource::Token {
+            audience: it.audience.clone().unwrap_or_default(),
+            seconds: it.expiration_seconds.unwrap_or(TOKEN_SECONDS),
+            path: it.path.clone(),
+            mode: bits(mode),
+        }];
+    }
+    let items = source.downward_api.iter().flat_map(|it| it.items.iter().flatten());
+    items.map(|item| FileSource::Known(file(item, mode))).collect()
+}
+
+fn bits(mode: Option<i32>) -> u32 {
+    u32::try_from(mode.unwrap_or(DEFAULT_MODE)).unwrap_or_default()
 }
 
 fn empty_dir(empty: &api::EmptyDirVolumeSource) -> VolumeSource {
@@ -86,12 +145,11 @@ fn empty_dir(empty: &api::EmptyDirVolumeSource) -> VolumeSource {
 }
 
 fn file(item: &api::DownwardAPIVolumeFile, default_mode: Option<i32>) -> VolumeFile {
-    let mode = item.mode.or(default_mode).unwrap_or(DEFAULT_MODE);
     let field = item.field_ref.as_ref().map(|field| EnvSource::Field(field.field_path.clone()));
     let resource = item.resource_field_ref.as_ref().map(|resource| resource_source(resource, ""));
     VolumeFile {
         path: item.path.clone(),
-        mode: u32::try_from(mode).unwrap_or_default(),
+        mode: bits(item.mode.or(default_mode)),
         // One of them is there: validated.
         source: field.or(resource).unwrap_or_else(|| EnvSource::Field(String::new())),
     }
@@ -116,5 +174,65 @@ fn host_path_kind(kind: Option<&str>) -> HostPathKind {
         "CharDevice" => HostPathKind::CharDevice,
         "BlockDevice" => HostPathKind::BlockDevice,
         _ => HostPathKind::Unset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[track_caller]
+    fn sources(source: Value, expect_kind: FilesKind) -> Vec<FileSource> {
+        let mut object = json!({"name": "v"});
+        object.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+        let mut volume: api::Volume = serde_json::from_value(object).unwrap();
+        default(&mut volume);
+        let VolumeSource::Files { kind, sources } = convert(&volume).source else { panic!("{volume:?}") };
+        assert_eq!(kind, expect_kind);
+        sources
+    }
+
+    fn all(kind: ObjectKind, name: &str, mode: u32) -> FileSource {
+        let object = ObjectRef { kind, name: name.into(), optional: false };
+        FileSource::Object { object, items: Vec::new(), mode }
+    }
+
+    #[test]
+    fn objects_are_named_with_their_keys_and_modes() {
+        let got = sources(json!({"configMap": {"name": "c"}}), FilesKind::ConfigMap);
+        assert_eq!(got, [all(ObjectKind::ConfigMap, "c", 0o644)]);
+        let got = sources(
+            json!({"secret": {"secretName": "s", "optional": true, "defaultMode": 256, "items":
+                [{"key": "a", "path": "x/a"}, {"key": "b", "path": "b", "mode": 511}]}}),
+            FilesKind::Secret,
+        );
+        let item = |key: &str, path: &str, mode| KeyPath { key: key.to_owned(), path: path.to_owned(), mode };
+        let object = ObjectRef { kind: ObjectKind::Secret, name: "s".into(), optional: true };
+        let items = vec![item("a", "x/a", 0o400), item("b", "b", 0o777)];
+        assert_eq!(got, [FileSource::Object { object, items, mode: 0o400 }]);
+    }
+
+    #[test]
+    fn the_volume_that_every_pod_has_is_understood() {
+        let got = sources(
+            json!({"projected": {"defaultMode": 420, "sources": [
+                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+                {"serviceAccountToken": {"audience": "vault", "path": "vault"}},
+            ]}}),
+            FilesKind::Projected,
+        );
+        let token = |audience: &str, seconds, path: &str| FileSource::Token {
+            audience: audience.to_owned(),
+            seconds,
+            path: path.to_owned(),
+            mode: 0o644,
+        };
+        assert_eq!((&got[0], &got[3]), (&token("", 3607, "token"), &token("vault", 3600, "vault")));
+        assert!(matches!(&got[1], FileSource::Object { object, items, .. }
+            if &*object.name == "kube-root-ca.crt" && items[0].path == "ca.crt"));
+        assert!(matches!(&got[2], FileSource::Known(file) if file.path == "namespace"));
     }
 }

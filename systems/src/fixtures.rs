@@ -2,7 +2,9 @@
 
 use components::edge::cri::{ContainerState, ContainerStatus, PodInspection, SandboxState, SandboxStatus};
 use components::edge::sources::Source;
+use components::ids::Hidden;
 use components::node::NodeConfig;
+use components::objects::{ObjectData, ObjectEntry, ObjectKey, ObjectKind, ObjectRef, ObjectState, Objects};
 use components::spec::{
     ContainerKind, ContainerSecuritySpec, ContainerSpec, DnsPolicy, PodSecurity, PodSpec, PullPolicy, QosClass,
     ResourceRequirements, Resources, RestartPolicy,
@@ -64,6 +66,8 @@ pub(crate) fn spec(text: &str) -> PodSpec {
         dns_config: None,
         security: PodSecurity::default(),
         service_account: String::new(),
+        service_links: true,
+        pull_secrets: Vec::new(),
         runtime_class: None,
         priority: 0,
         priority_class: String::new(),
@@ -88,6 +92,7 @@ fn container(name: &str, kind: ContainerKind) -> ContainerSpec {
         args: Vec::new(),
         working_dir: String::new(),
         env: Vec::new(),
+        env_from: Vec::new(),
         ports: Vec::new(),
         ports_json: String::new(),
         pre_stop_json: String::new(),
@@ -158,4 +163,42 @@ fn instance(spec: &PodSpec, word: &str, sandbox: &str) -> ContainerStatus {
         user: None,
         log_path: String::new(),
     }
+}
+
+/// `map:NAME` or `secret:NAME`, with `?` at its end when optional.
+pub(crate) fn reference(text: &str) -> ObjectRef {
+    let (kind, name) = text.split_once(':').unwrap_or_default();
+    let kind = if kind == "secret" { ObjectKind::Secret } else { ObjectKind::ConfigMap };
+    ObjectRef { kind, name: name.trim_end_matches('?').into(), optional: name.ends_with('?') }
+}
+
+/// The place of an object of the pod's namespace.
+pub(crate) fn place(text: &str) -> ObjectKey {
+    let of = reference(text);
+    ObjectKey { kind: of.kind, namespace: "default".into(), name: of.name }
+}
+
+/// An object with these keys.
+pub(crate) fn data(version: &str, keys: &[(&str, &str)]) -> ObjectData {
+    let bytes = |text: &str| Hidden::from(text.as_bytes().to_vec());
+    ObjectData {
+        uid: "u".to_owned(),
+        resource_version: version.to_owned(),
+        data: keys.iter().map(|(key, value)| ((*key).to_owned(), bytes(value))).collect(),
+        ..ObjectData::default()
+    }
+}
+
+/// `map:m` and `secret:s` are there, `map:none` and `secret:none` are not, and `map:unread` was not read.
+pub(crate) fn objects() -> Objects {
+    let here = |data| ObjectState::Here(Arc::new(data));
+    let all = [
+        ("map:m", here(data("1", &[("A", "from-map"), ("odd.key-1", "x")]))),
+        ("secret:s", here(data("2", &[("A", "from-secret")]))),
+        ("map:none", ObjectState::Missing),
+        ("secret:none", ObjectState::Missing),
+        ("map:unread", ObjectState::Unread),
+    ];
+    let entry = |(text, state)| (place(text), ObjectEntry { state, ..ObjectEntry::default() });
+    Objects { entries: all.into_iter().map(entry).collect() }
 }

@@ -10,6 +10,7 @@ pub mod journal;
 pub mod lifecycle;
 pub mod links;
 pub mod logrotate;
+pub mod objects;
 mod planted;
 pub mod pleg;
 pub mod pods;
@@ -36,6 +37,7 @@ pub fn plugin(engine: &mut Engine) {
     sources::plugin(engine);
     shutdown::plugin(engine);
     lifecycle::plugin(engine);
+    objects::plugin(engine);
     volumes::plugin(engine);
     probes::plugin(engine);
     runtime::plugin(engine);

@@ -5,6 +5,7 @@
 use bevy_ecs::prelude::*;
 use components::edge::cri::RuntimeList;
 use components::ids::PodUid;
+use components::objects::PodRefs;
 use components::spec::PodSpec;
 use components::time::Now;
 use components::volumes::PodVolumes;
@@ -130,7 +131,7 @@ fn spawn_entity(world: &mut World, uid: &PodUid, now: Now) -> Entity {
     let key = PodKey { uid: uid.clone(), slot };
     let probes = components::probes::Probes::default();
     let bundle = (key, desired, lifecycle, Observed::default(), Flow::default(), Reported::default(), probes);
-    let pod = world.spawn((bundle, PodVolumes::default())).id();
+    let pod = world.spawn((bundle, PodVolumes::default(), PodRefs::default())).id();
     world.resource_mut::<PodIndex>().by_uid.insert(uid.clone(), pod);
     pod
 }

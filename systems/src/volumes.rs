@@ -1,6 +1,6 @@
 //! Volumes: what a pod wants of each, against what was set up.
 //!
-//! Reads the spec and what came of preparations and set-ups; writes [`PodVolumes`]. The runtime manager asks it what
+//! Reads the spec, the objects it refers to and what came of preparations and set-ups; writes [`PodVolumes`]. The runtime manager asks it what
 //! to set up, emits the works, and starts no sandbox before all volumes are there. What is set up stays until the pod
 //! is cleaned, after its last container is gone; only files of a volume are written again when the pod's data changes.
 
@@ -9,6 +9,7 @@ mod images;
 mod mounts;
 mod setup;
 
+pub(crate) use content::Origin;
 pub(crate) use mounts::{Mounting, mounts_of, sub_paths_of};
 pub(crate) use setup::of_volume;
 
@@ -18,6 +19,7 @@ use components::edge::host::HostAnswer;
 use components::edge::{Answer, Outcome};
 use components::fnv::fnv1a_128;
 use components::node::{Machine, NodeConfig};
+use components::objects::{Objects, PodRefs};
 use components::spec::PodSpec;
 use components::time::Mono;
 use components::volumes::{PodVolumes, VolumeRun};
@@ -138,22 +140,24 @@ fn wait(failures: u32) -> Duration {
 fn plan_volumes(
     config: Res<NodeConfig>,
     machine: Res<Machine>,
+    objects: Res<Objects>,
     touched: Res<Touched>,
-    mut pods: Query<(&Desired, &Flow, &mut PodVolumes)>,
+    mut pods: Query<(&Desired, &Flow, &PodRefs, &mut PodVolumes)>,
 ) {
     for pod in touched.iter() {
-        let Ok((desired, flow, mut volumes)) = pods.get_mut(pod) else { continue };
-        let Some(spec) = desired.spec.as_ref().filter(|_| desired.version != volumes.planned) else { continue };
+        let Ok((desired, flow, refs, mut volumes)) = pods.get_mut(pod) else { continue };
+        let stale = desired.version != volumes.planned || refs.version != volumes.refs;
+        let Some(spec) = desired.spec.as_ref().filter(|_| stale) else { continue };
         let busy = flow.in_flight.iter().any(|(_, step)| matches!(step, Step::PreparePod | Step::SetUpVolume(_)));
         if !busy {
-            plan(&mut volumes, spec, &config, &machine);
-            volumes.planned = desired.version;
+            plan(&mut volumes, spec, Origin { config: &config, machine: &machine, objects: &objects, refs });
+            (volumes.planned, volumes.refs) = (desired.version, refs.version);
         }
     }
 }
 
 /// Makes the list match the spec; volumes of the same name keep what is known of them.
-fn plan(volumes: &mut PodVolumes, spec: &PodSpec, config: &NodeConfig, machine: &Machine) {
+fn plan(volumes: &mut PodVolumes, spec: &PodSpec, origin: Origin<'_>) {
     let known = std::mem::take(&mut volumes.volumes);
     volumes.volumes = spec
         .volumes
@@ -162,18 +166,43 @@ fn plan(volumes: &mut PodVolumes, spec: &PodSpec, config: &NodeConfig, machine: 
             let name = std::sync::Arc::clone(&volume.name);
             let run = known.iter().find(|run| run.name == name).cloned();
             let mut run = run.unwrap_or_else(|| VolumeRun { name, ..VolumeRun::default() });
-            match of_volume(spec, volume, config, machine) {
-                Ok(Some(made)) => run.wanted = Some(fnv1a_128(format!("{made:?}").as_bytes())),
+            if content::pending(volume, spec, origin) {
+                // It is waited for without a word: the answer is on its way.
+                (run.wanted, run.error, run.retry_at) = (None, None, None);
+                return run;
+            }
+            match of_volume(spec, volume, origin) {
+                Ok(Some(made)) => want(&mut run, fnv1a_128(format!("{made:?}").as_bytes())),
                 // There is nothing to do on this host.
                 Ok(None) => (run.wanted, run.actual) = (Some(0), Some(0)),
-                Err(text) => {
-                    run.wanted = None;
-                    run.error = Some(format!("MountVolume.SetUp failed for volume \"{}\" : {text}", run.name));
-                }
+                Err(text) => refuse(&mut run, &text),
             }
             run
         })
         .collect();
+}
+
+/// Notes what set-up is wanted now. Another one than before does not wait for what went wrong with that.
+fn want(run: &mut VolumeRun, wanted: u128) {
+    if run.wanted != Some(wanted) {
+        run.retry_at = None;
+        run.failures = 0;
+        if run.actual == Some(wanted) {
+            run.error = None;
+        }
+    }
+    run.wanted = Some(wanted);
+}
+
+/// Notes why no set-up can be wanted. What was set up before stays as it is.
+fn refuse(run: &mut VolumeRun, why: &str) {
+    let text = format!("MountVolume.SetUp failed for volume \"{}\" : {why}", run.name);
+    if run.error.as_ref() != Some(&text) {
+        tracing::warn!(volume = %run.name, error = %text, "Volume can not be set up");
+    }
+    run.wanted = None;
+    run.error = Some(text);
+    run.retry_at = None;
 }
 
 #[cfg(test)]

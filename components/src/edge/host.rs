@@ -2,7 +2,7 @@
 
 pub mod reclaim;
 
-use crate::ids::Sensitive;
+use crate::ids::{Hidden, Sensitive};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -117,6 +117,12 @@ pub enum VolumeSetup {
         size_bytes: i64,
         /// The files, by path.
         files: Vec<ProjectedFile>,
+        /// They lie on the disk of the root directory and not in memory (`configMap`).
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        on_disk: bool,
+        /// Versions of the objects that hidden contents are from: they stand for these contents in comparisons.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        versions: Vec<String>,
     },
     /// A path of the host, checked or made as its type says.
     HostPath {
@@ -177,7 +183,31 @@ pub struct ProjectedFile {
     /// Permission bits.
     pub mode: u32,
     /// Content.
-    pub content: String,
+    pub content: FileContent,
+    /// User that owns it; the kubelet's own when unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
+}
+
+/// Content of a [`ProjectedFile`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(untagged)]
+pub enum FileContent {
+    /// What is known on the node.
+    Text(String),
+    /// From an object or a token.
+    Hidden(Hidden),
+}
+
+impl FileContent {
+    /// The bytes to write.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Hidden(bytes) => &bytes.0,
+        }
+    }
 }
 
 /// `hostPath.type`.

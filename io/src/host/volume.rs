@@ -7,7 +7,7 @@ mod owner;
 use super::files::make_dir_with;
 use super::{Cancel, HostError};
 use components::edge::FailureClass;
-use components::edge::host::{HostPathKind, VolumeSetup};
+use components::edge::host::{HostPathKind, Medium, VolumeSetup};
 use std::fs::{self, FileType, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
@@ -17,7 +17,10 @@ use std::path::Path;
 pub(super) fn set_up(volume: &VolumeSetup, cancel: &Cancel) -> Result<(), HostError> {
     match volume {
         VolumeSetup::EmptyDir { place, medium, .. } => empty_dir::set_up(place, *medium, cancel),
-        VolumeSetup::Files { place, size_bytes, files, .. } => files::set_up(place, *size_bytes, files, cancel),
+        VolumeSetup::Files { place, size_bytes, files, on_disk, .. } => {
+            let medium = if *on_disk { Medium::Disk } else { Medium::Memory { size_bytes: *size_bytes } };
+            files::set_up(place, medium, files, cancel)
+        }
         VolumeSetup::HostPath { path, kind, .. } => host_path(Path::new(path), *kind),
     }
 }

@@ -5,7 +5,8 @@ mod logs;
 use crate::runtime::model::Refusal;
 use components::edge::FailureClass;
 use components::edge::host::{
-    Cgroup, CleanPod, EnvFileKey, HostAnswer, HostEffect, HostPathKind, PrepareContainer, PreparePod, VolumeSetup,
+    Cgroup, CleanPod, EnvFileKey, FileContent, HostAnswer, HostEffect, HostPathKind, PrepareContainer, PreparePod,
+    VolumeSetup,
 };
 use components::ids::Sensitive;
 use components::time::Mono;
@@ -98,7 +99,8 @@ impl Host {
             }
             VolumeSetup::Files { place, files, .. } => {
                 self.paths.insert(place.path.clone());
-                let content = files.iter().map(|file| (file.path.clone(), file.content.clone())).collect();
+                let text = |content: &FileContent| String::from_utf8_lossy(content.bytes()).into_owned();
+                let content = files.iter().map(|file| (file.path.clone(), text(&file.content))).collect();
                 self.written.insert(place.path.clone(), content);
             }
             VolumeSetup::HostPath { path, kind, .. } => match kind {

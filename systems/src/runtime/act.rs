@@ -16,6 +16,7 @@ use super::users::UserRanges;
 use crate::planted;
 use bevy_ecs::prelude::*;
 use components::node::{Machine, NodeConfig};
+use components::objects::{Objects, PodRefs, Services};
 use components::planted::{Bug, Planted};
 use components::probes::Probes;
 use components::spec::PodSpec;
@@ -38,6 +39,8 @@ pub(super) struct Node<'w> {
     backlog: Res<'w, JournalBacklog>,
     draining: Res<'w, Draining>,
     planted: Option<Res<'w, Planted>>,
+    objects: Res<'w, Objects>,
+    services: Res<'w, Services>,
 }
 
 impl Node<'_> {
@@ -50,7 +53,9 @@ impl Node<'_> {
         let systemd = said.map_or(self.config.cgroup_driver_systemd, |driver| driver == "systemd");
         // Runtimes tell of handlers since about the time they know the policy.
         let strict_groups = !self.health.handlers.is_empty();
-        Site { config: &self.config, machine: &self.machine, strict_groups, users: None, systemd }
+        let (objects, services) = (&*self.objects, &*self.services);
+        let (config, machine) = (&*self.config, &*self.machine);
+        Site { config, machine, strict_groups, users: None, systemd, objects, services }
     }
 
     fn timeout(&self) -> Duration {
@@ -80,6 +85,7 @@ pub(super) struct Pod<'a, 'n> {
     observed: &'a Observed,
     probes: &'a Probes,
     volumes: &'a PodVolumes,
+    refs: &'a PodRefs,
     removed: bool,
     flow: &'a mut Flow,
     runs: Vec<Mut<'a, ContainerRun>>,
@@ -120,7 +126,7 @@ pub(super) fn act_on_pods(
         &Desired,
         &Lifecycle,
         &Observed,
-        (&Probes, &PodVolumes),
+        (&Probes, &PodVolumes, &PodRefs),
         &mut Flow,
         Option<&PodContainers>,
     )>,
@@ -133,7 +139,8 @@ pub(super) fn act_on_pods(
     mut timers: ResMut<Timers>,
 ) {
     for entity in touched.iter() {
-        let Ok((key, desired, life, observed, (probes, volumes), mut flow, containers)) = pods.get_mut(entity) else {
+        let Ok((key, desired, life, observed, (probes, volumes, refs), mut flow, containers)) = pods.get_mut(entity)
+        else {
             continue;
         };
         let children = containers.map(PodContainers::entities).unwrap_or_default();
@@ -144,6 +151,7 @@ pub(super) fn act_on_pods(
             observed,
             probes,
             volumes,
+            refs,
             removed: desired.removed || desired.spec.is_none() || node.draining.requested.is_some(),
             flow: &mut flow,
             runs: runs_of(&mut runs, children),

@@ -6,6 +6,7 @@ use crate::{sysctls, volumes};
 use components::edge::cri::{ContainerConfig, FoundImage, GroupsPolicy, IdRange, Mount, PortMapping, SandboxConfig};
 use components::ids::Sensitive;
 use components::node::{Machine, NodeConfig};
+use components::objects::{Objects, Services};
 use components::spec::{ContainerKind, ContainerSpec, PodSpec};
 use std::collections::BTreeMap;
 
@@ -20,6 +21,10 @@ pub(super) struct Site<'a> {
     pub(super) users: Option<IdRange>,
     /// The cgroup driver is systemd.
     pub(super) systemd: bool,
+    /// Objects that pods refer to.
+    pub(super) objects: &'a Objects,
+    /// Services of the cluster.
+    pub(super) services: &'a Services,
 }
 
 /// Configuration of a pod's sandbox.
@@ -100,6 +105,8 @@ pub(super) fn container(attempt: &Attempt<'_>, site: Site<'_>) -> Result<Contain
         machine: site.machine,
         pod_ips: attempt.pod_ips,
         files: attempt.env_files,
+        objects: site.objects,
+        services: site.services,
     };
     let envs = env::variables(&context, container)?;
     let lookup = |name: &str| envs.iter().find(|(n, _)| n == name).map(|(_, v)| v.0.as_str());

@@ -2,10 +2,12 @@
 
 use super::resources::with_pod_limits;
 use crate::expand::expand;
+use crate::objects::services;
 use components::edge::host::EnvFileKey;
 use components::ids::Sensitive;
 use components::node::{Machine, NodeConfig};
-use components::spec::{ContainerSpec, EnvSource, EnvVar, PodSpec, ResourceRequirements};
+use components::objects::{ObjectData, ObjectKind, ObjectRef, Objects, Services};
+use components::spec::{ContainerSpec, EnvFrom, EnvSource, EnvVar, PodSpec, ResourceRequirements};
 use std::collections::BTreeMap;
 
 /// What environment values may refer to.
@@ -15,6 +17,8 @@ pub(crate) struct EnvContext<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) pod_ips: &'a [String],
     pub(crate) files: &'a [FileValue],
+    pub(crate) objects: &'a Objects,
+    pub(crate) services: &'a Services,
 }
 
 /// What was found of one value of an environment file: nothing when there is no such file or key.
@@ -43,8 +47,44 @@ fn from_file(found: Option<&FileValue>, key: &str, path: &str, optional: bool) -
     }
 }
 
-/// Variables in order, expanded in one pass: a variable sees those declared before it. Later ones of the same name
-/// replace earlier ones in place.
+impl<'a> EnvContext<'a> {
+    /// The object that the pod refers to; `None` when there is none and the pod does without.
+    fn object(&self, of: &ObjectRef) -> Result<Option<&'a ObjectData>, String> {
+        match self.objects.get(of.kind, &self.spec.namespace, &of.name)? {
+            None if of.optional => Ok(None),
+            None => Err(format!("{} {:?} not found", of.kind.singular(), of.name)),
+            found => Ok(found),
+        }
+    }
+}
+
+/// Variables as they are collected: values by name, names in the order of their first mention.
+#[derive(Default)]
+struct Collected {
+    known: BTreeMap<String, String>,
+    order: Vec<String>,
+}
+
+impl Collected {
+    fn put(&mut self, name: &str, value: String) {
+        if self.known.insert(name.to_owned(), value).is_none() {
+            self.order.push(name.to_owned());
+        }
+    }
+}
+
+/// True while an object that variables are made from was asked for and nothing is known of it.
+pub(super) fn pending(objects: &Objects, spec: &PodSpec, container: &ContainerSpec) -> bool {
+    let keys = container.env.iter().filter_map(|var| match &var.source {
+        EnvSource::Key { object, .. } => Some(object),
+        _ => None,
+    });
+    let all = container.env_from.iter().map(|from| &from.object).chain(keys);
+    all.into_iter().any(|object| objects.pending(object, &spec.namespace))
+}
+
+/// Variables in order, expanded in one pass: a variable sees those declared before it, and those that name services.
+/// Later ones of the same name replace earlier ones in place.
 ///
 /// # Errors
 /// The reference that cannot be resolved, as a sentence.
@@ -52,12 +92,18 @@ pub(super) fn variables(
     context: &EnvContext<'_>,
     container: &ContainerSpec,
 ) -> Result<Vec<(String, Sensitive)>, String> {
-    let mut known: BTreeMap<String, String> = BTreeMap::new();
-    let mut order: Vec<String> = Vec::new();
+    let of_services = services::variables(context.services, context.spec)?;
+    let mut out = Collected::default();
     let mut files = context.files.iter();
+    for from in &container.env_from {
+        all_keys(context, from, &mut out)?;
+    }
     for var in &container.env {
         let value = match &var.source {
-            EnvSource::Value(text) => expand(&text.0, |name| known.get(name).map(String::as_str)),
+            EnvSource::Value(text) => {
+                let lookup = |name: &str| out.known.get(name).or_else(|| of_services.get(name)).map(String::as_str);
+                expand(&text.0, lookup)
+            }
             EnvSource::Field(path) => field(context, path)?,
             EnvSource::Resource { container: name, resource, divisor_milli } => {
                 resource_field(context, name, resource, *divisor_milli)?
@@ -69,18 +115,57 @@ pub(super) fn variables(
                     None => continue,
                 }
             }
+            EnvSource::Key { object, key } => match one_key(context, object, key)? {
+                Some(value) => value,
+                None => continue,
+            },
         };
-        if known.insert(var.name.clone(), value).is_none() {
-            order.push(var.name.clone());
+        out.put(&var.name, value);
+    }
+    for (name, value) in of_services {
+        if !out.known.contains_key(&name) {
+            out.put(&name, value);
         }
     }
+    let Collected { mut known, order } = out;
     Ok(order
         .into_iter()
         .map(|name| {
-            let value = known.get(&name).cloned().unwrap_or_default();
+            let value = known.remove(&name).unwrap_or_default();
             (name, Sensitive(value))
         })
         .collect())
+}
+
+/// Every key of an object as a variable. Names are not filtered: any key that the API takes is one.
+fn all_keys(context: &EnvContext<'_>, from: &EnvFrom, out: &mut Collected) -> Result<(), String> {
+    let Some(data) = context.object(&from.object)? else { return Ok(()) };
+    for (key, value) in &data.data {
+        out.put(&format!("{}{key}", from.prefix), text(&value.0));
+    }
+    Ok(())
+}
+
+/// The value of one key; `None` when it is missing and may be.
+fn one_key(context: &EnvContext<'_>, object: &ObjectRef, key: &str) -> Result<Option<String>, String> {
+    let Some(data) = context.object(object)? else { return Ok(None) };
+    match data.data.get(key) {
+        Some(value) => Ok(Some(text(&value.0))),
+        None if object.optional => Ok(None),
+        None => {
+            let kind = match object.kind {
+                ObjectKind::ConfigMap => "ConfigMap",
+                ObjectKind::Secret => "Secret",
+            };
+            let (namespace, name) = (&context.spec.namespace, &object.name);
+            Err(format!("couldn't find key {key} in {kind} {namespace}/{name}"))
+        }
+    }
+}
+
+/// The runtime takes text only.
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).into_owned()
 }
 
 fn field(context: &EnvContext<'_>, path: &str) -> Result<String, String> {
@@ -167,7 +252,8 @@ mod tests {
         }
     }
 
-    /// Variables `NAME=VALUE`, `NAME<field` and `NAME<resource/divisor in thousandths`, as the container sees them.
+    /// Variables `NAME=VALUE`, `NAME<field`, `NAME<resource/divisor in thousandths` and `NAME<OBJECT.KEY`, and
+    /// `PREFIX*OBJECT` for all keys, as the container sees them. Objects are those of [`fixtures::objects`].
     #[track_caller]
     fn check(given: &str, expect: &str) {
         let mut spec = fixtures::spec("always a");
@@ -177,6 +263,13 @@ mod tests {
         spec.containers[0].resources.requests.cpu_milli = Some(100);
         spec.containers[0].resources.requests.memory_bytes = Some(64 << 20);
         let var = |text: &str| match text.split_once('<') {
+            Some((name, from)) if from.contains(':') => {
+                let (object, key) = from.split_once('.').unwrap();
+                EnvVar {
+                    name: name.into(),
+                    source: EnvSource::Key { object: fixtures::reference(object), key: key.into() },
+                }
+            }
             Some((name, from)) => {
                 let source = match from.split_once('/').filter(|(_, divisor)| divisor.parse::<i64>().is_ok()) {
                     Some((resource, divisor)) => EnvSource::Resource {
@@ -193,12 +286,26 @@ mod tests {
                 EnvVar { name: name.into(), source: EnvSource::Value(Sensitive(value.into())) }
             }
         };
-        spec.containers[0].env = given.split(", ").map(var).collect();
+        let from = |text: &str| {
+            let (prefix, object) = text.split_once('*')?;
+            Some(EnvFrom { prefix: prefix.into(), object: fixtures::reference(object) })
+        };
+        spec.containers[0].env_from = given.split(", ").filter_map(from).collect();
+        spec.containers[0].env = given.split(", ").filter(|text| !text.contains('*')).map(var).collect();
         let mut node = fixtures::node();
         node.limits.cpu_milli = 3500;
         node.limits.allocatable_memory_bytes = 7 << 30;
         let ips = ["10.88.0.5".to_owned(), "fd00::5".to_owned()];
-        let context = EnvContext { spec: &spec, config: &node, machine: &machine(), pod_ips: &ips, files: &[] };
+        let (objects, services) = (fixtures::objects(), Services::default());
+        let context = EnvContext {
+            spec: &spec,
+            config: &node,
+            machine: &machine(),
+            pod_ips: &ips,
+            files: &[],
+            objects: &objects,
+            services: &services,
+        };
         let shown = match variables(&context, &spec.containers[0]) {
             Ok(vars) => vars.iter().map(|(n, v)| format!("{n}={}", v.0)).collect::<Vec<_>>().join(", "),
             Err(error) => error,
@@ -212,6 +319,26 @@ mod tests {
         check("A=$$(A), B=$(A)", "A=$(A), B=$(A)");
         check("A=1, A=2, B=$(A)", "A=2, B=2");
         check("POD<metadata.name, B=$(POD)", "POD=pod, B=pod");
+    }
+
+    #[test]
+    fn keys_of_objects_come_before_the_variables_and_give_way_to_them() {
+        check("*map:m, A=own, B=$(odd.key-1)", "A=own, odd.key-1=x, B=x");
+        check("P_*map:m, B=$(P_A)", "P_A=from-map, P_odd.key-1=x, B=from-map");
+        check("*map:m, *secret:s", "A=from-secret, odd.key-1=x");
+        check("V<secret:s.A, W=$(V)", "V=from-secret, W=from-secret");
+        check("*map:none?, *secret:none?, A=1", "A=1");
+        check("V<map:none?.A, W<map:m?.none, X=$(V)", "X=$(V)");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_as_the_kubelet_says_it() {
+        check("*map:none", "configmap \"none\" not found");
+        check("V<secret:none.A", "secret \"none\" not found");
+        check("V<map:m.none", "couldn't find key none in ConfigMap default/m");
+        check("V<secret:s.none", "couldn't find key none in Secret default/s");
+        check("V<map:other?.A", "object \"default\"/\"other\" not registered");
+        check("V<map:unread?.A", "failed to sync configmap cache: timed out waiting for the condition");
     }
 
     #[test]
@@ -244,7 +371,8 @@ mod tests {
         spec.containers[0].env = vec![file("A", false), text("B", "$(A)-$(C)"), file("C", true), file("D", true)];
         let (node, machine) = (fixtures::node(), machine());
         let shown = |spec: &PodSpec, files: &[FileValue]| {
-            let context = EnvContext { spec, config: &node, machine: &machine, pod_ips: &[], files };
+            let (objects, services) = (&Objects::default(), &Services::default());
+            let context = EnvContext { spec, config: &node, machine: &machine, pod_ips: &[], files, objects, services };
             let vars = variables(&context, &spec.containers[0])?;
             Ok::<_, String>(vars.iter().map(|(n, v)| format!("{n}={}", v.0)).collect::<Vec<_>>().join(" "))
         };

@@ -222,7 +222,10 @@ mod tests {
             let made = mounts_of(&spec, &spec.containers[0], node(&config, &volumes, true), &[]).unwrap().remove(0);
             (made.readonly, made.selinux_relabel)
         };
-        assert_eq!(made(VolumeSource::Files { projected: false, items: Vec::new() }), (true, true));
+        assert_eq!(
+            made(VolumeSource::Files { kind: components::spec::FilesKind::DownwardApi, sources: Vec::new() }),
+            (true, true)
+        );
         assert_eq!(made(VolumeSource::EmptyDir { size_bytes: None }), (false, true));
         let kind = components::edge::host::HostPathKind::Unset;
         assert_eq!(made(VolumeSource::HostPath { path: "/x".to_owned(), kind }), (false, false));

@@ -1,10 +1,10 @@
 //! From a volume of a spec to the one piece of work that sets it up on this host. Reads only its arguments.
 
-use super::content;
+use super::content::{self, Origin};
 use crate::runtime::cgroups::memory_limit;
 use components::edge::host::{Medium, OwnPlace, VolumeSetup};
 use components::node::{Machine, NodeConfig};
-use components::spec::{PodSpec, Volume, VolumeSource};
+use components::spec::{FilesKind, PodSpec, Volume, VolumeSource};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -18,8 +18,12 @@ pub(super) fn host_path(spec: &PodSpec, volume: &Volume, config: &NodeConfig) ->
     let plugin = match &volume.source {
         VolumeSource::HostPath { path, .. } => return Some(path.clone()),
         VolumeSource::Image { .. } => return None,
-        VolumeSource::Files { projected: false, .. } => "downward-api",
-        VolumeSource::Files { projected: true, .. } => "projected",
+        VolumeSource::Files { kind, .. } => match kind {
+            FilesKind::DownwardApi => "downward-api",
+            FilesKind::ConfigMap => "configmap",
+            FilesKind::Secret => "secret",
+            FilesKind::Projected => "projected",
+        },
         VolumeSource::EmptyDir { .. }
         | VolumeSource::EmptyDirMemory { .. }
         | VolumeSource::EmptyDirHugePages { .. } => "empty-dir",
@@ -42,15 +46,11 @@ pub(super) fn sub_path_target(
 ///
 /// # Errors
 /// Why it can not be set up, whatever is tried.
-pub(crate) fn of_volume(
-    spec: &PodSpec,
-    volume: &Volume,
-    config: &NodeConfig,
-    machine: &Machine,
-) -> Result<Option<VolumeSetup>, String> {
+pub(crate) fn of_volume(spec: &PodSpec, volume: &Volume, origin: Origin<'_>) -> Result<Option<VolumeSetup>, String> {
+    let Origin { config, machine, .. } = origin;
     let name = Arc::clone(&volume.name);
     let Some(path) = host_path(spec, volume, config) else { return Ok(None) };
-    // A written volume is a memory volume inside, which the kubelet keeps under another name.
+    // A written volume is an empty one inside, which the kubelet keeps under another name.
     let inner = if matches!(volume.source, VolumeSource::Files { .. }) { "wrapped_" } else { "" };
     let marker = format!("{}/plugins/kubernetes.io~empty-dir/{inner}{name}", pod_dir(config, spec));
     let place = |path| OwnPlace {
@@ -70,12 +70,17 @@ pub(crate) fn of_volume(
             let medium = Medium::HugePages { page_bytes: page_size(spec, *page_bytes)? };
             VolumeSetup::EmptyDir { name, place: place(path), medium }
         }
-        VolumeSource::Files { items, .. } => VolumeSetup::Files {
-            name,
-            place: place(path),
-            size_bytes: memory_size(spec, config, machine, None),
-            files: content::files(items, spec, config, machine)?,
-        },
+        VolumeSource::Files { kind, sources } => {
+            let content = content::files(sources, spec, origin)?;
+            VolumeSetup::Files {
+                name,
+                place: place(path),
+                size_bytes: memory_size(spec, config, machine, None),
+                files: content.files,
+                on_disk: *kind == FilesKind::ConfigMap,
+                versions: content.versions,
+            }
+        }
         VolumeSource::Image { .. } => return Ok(None),
     }))
 }
@@ -163,11 +168,20 @@ mod tests {
             at(VolumeSource::EmptyDir { size_bytes: None }),
             Some(format!("{root}/pods/uid/volumes/kubernetes.io~empty-dir/v"))
         );
-        let files = |projected| VolumeSource::Files { projected, items: Vec::new() };
-        assert_eq!(at(files(false)), Some(format!("{root}/pods/uid/volumes/kubernetes.io~downward-api/v")));
-        assert_eq!(at(files(true)), Some(format!("{root}/pods/uid/volumes/kubernetes.io~projected/v")));
-        let made = of_volume(&spec, &volume(files(false)), &config, &Machine::default()).unwrap().unwrap();
-        let VolumeSetup::Files { place, .. } = made else { panic!("{made:?}") };
+        let files = |kind| VolumeSource::Files { kind, sources: Vec::new() };
+        for (kind, name) in [
+            (FilesKind::DownwardApi, "downward-api"),
+            (FilesKind::Projected, "projected"),
+            (FilesKind::ConfigMap, "configmap"),
+            (FilesKind::Secret, "secret"),
+        ] {
+            assert_eq!(at(files(kind)), Some(format!("{root}/pods/uid/volumes/kubernetes.io~{name}/v")));
+        }
+        let (machine, objects, refs) =
+            (Machine::default(), fixtures::objects(), components::objects::PodRefs::default());
+        let origin = Origin { config: &config, machine: &machine, objects: &objects, refs: &refs };
+        let made = of_volume(&spec, &volume(files(FilesKind::DownwardApi)), origin).unwrap().unwrap();
+        let VolumeSetup::Files { place, on_disk: false, .. } = made else { panic!("{made:?}") };
         assert_eq!(place.marker, format!("{root}/pods/uid/plugins/kubernetes.io~empty-dir/wrapped_v"));
     }
 }

@@ -3,25 +3,38 @@
 use super::*;
 use crate::fixtures;
 use components::edge::{Failure, FailureClass};
-use components::spec::{EnvSource, Volume, VolumeFile, VolumeSource};
+use components::objects::{ObjectState, TokenKey, TokenRun};
+use components::spec::{EnvSource, FileSource, FilesKind, Volume, VolumeFile, VolumeSource};
 use std::sync::Arc;
 
 fn pod() -> PodSpec {
     let mut spec = fixtures::spec("always a");
-    let items = vec![VolumeFile {
-        path: "labels".to_owned(),
-        mode: 0o644,
-        source: EnvSource::Field("metadata.labels".to_owned()),
-    }];
+    let labels =
+        VolumeFile { path: "labels".to_owned(), mode: 0o644, source: EnvSource::Field("metadata.labels".to_owned()) };
+    let sources = vec![FileSource::Known(labels)];
     spec.volumes = vec![
         Volume { name: "e".into(), source: VolumeSource::EmptyDir { size_bytes: None } },
-        Volume { name: "d".into(), source: VolumeSource::Files { projected: false, items } },
+        Volume { name: "d".into(), source: VolumeSource::Files { kind: FilesKind::DownwardApi, sources } },
     ];
     spec
 }
 
 fn planned(spec: &PodSpec, volumes: &mut PodVolumes) {
-    plan(volumes, spec, &fixtures::node(), &Machine::default());
+    planned_with(spec, volumes, &fixtures::objects(), &PodRefs::default());
+}
+
+fn planned_with(spec: &PodSpec, volumes: &mut PodVolumes, objects: &Objects, refs: &PodRefs) {
+    let (config, machine) = (fixtures::node(), Machine::default());
+    plan(volumes, spec, Origin { config: &config, machine: &machine, objects, refs });
+}
+
+/// A pod with one volume of this object.
+fn of_object(text: &str) -> PodSpec {
+    let mut spec = pod();
+    let source = FileSource::Object { object: fixtures::reference(text), items: Vec::new(), mode: 0o644 };
+    let kind = FilesKind::ConfigMap;
+    spec.volumes = vec![Volume { name: "o".into(), source: VolumeSource::Files { kind, sources: vec![source] } }];
+    spec
 }
 
 fn done(failed: &[&str]) -> Outcome {
@@ -92,4 +105,67 @@ fn what_can_not_be_set_up_says_so_and_is_never_due() {
     assert_eq!(missing, ["e"]);
     assert!(why.contains("no resource request for huge pages"), "{why}");
     assert!(due(&volumes, Mono(u64::MAX)).is_empty());
+}
+
+#[test]
+fn a_volume_waits_for_its_object_and_follows_it() {
+    let (spec, mut objects) = (of_object("map:new"), fixtures::objects());
+    let mut volumes = PodVolumes::default();
+    let refs = PodRefs::default();
+    let state = |objects: &mut Objects, state| {
+        objects.entries.entry(fixtures::place("map:new")).or_default().state = state;
+    };
+    state(&mut objects, ObjectState::Missing);
+    planned_with(&spec, &mut volumes, &objects, &refs);
+    let why = "MountVolume.SetUp failed for volume \"o\" : configmap \"new\" not found";
+    assert_eq!(volumes.missing(), Some((vec!["o"], why)));
+    assert!(due(&volumes, Mono(u64::MAX)).is_empty());
+    let here = |version, value| ObjectState::Here(Arc::new(fixtures::data(version, &[("k", value)])));
+    state(&mut objects, here("1", "a"));
+    planned_with(&spec, &mut volumes, &objects, &refs);
+    assert_eq!(due(&volumes, Mono(0)), ["o"]);
+    settle(&mut volumes.volumes[0], Ok(()), Mono(0));
+    assert!(volumes.ready() && due(&volumes, Mono(u64::MAX)).is_empty());
+    state(&mut objects, here("2", "b"));
+    planned_with(&spec, &mut volumes, &objects, &refs);
+    assert_eq!(due(&volumes, Mono(0)), ["o"]);
+    settle(&mut volumes.volumes[0], Ok(()), Mono(0));
+    state(&mut objects, ObjectState::Missing);
+    planned_with(&spec, &mut volumes, &objects, &refs);
+    assert!(volumes.ready() && due(&volumes, Mono(u64::MAX)).is_empty(), "what was written stays");
+    assert_eq!(volumes.volumes[0].error.as_deref(), Some(why));
+    state(&mut objects, here("2", "b"));
+    planned_with(&spec, &mut volumes, &objects, &refs);
+    assert_eq!((due(&volumes, Mono(0)).len(), volumes.volumes[0].error.clone()), (0, None));
+}
+
+#[test]
+fn a_new_wish_does_not_wait_for_the_failure_of_the_old_one() {
+    let (spec, mut objects) = (of_object("map:m"), fixtures::objects());
+    let mut volumes = PodVolumes::default();
+    planned_with(&spec, &mut volumes, &objects, &PodRefs::default());
+    settle(&mut volumes.volumes[0], Err("disk full".to_owned()), Mono(0));
+    planned_with(&spec, &mut volumes, &objects, &PodRefs::default());
+    assert!(due(&volumes, Mono(0)).is_empty(), "the same wish waits");
+    let newer = ObjectState::Here(Arc::new(fixtures::data("9", &[])));
+    objects.entries.entry(fixtures::place("map:m")).or_default().state = newer;
+    planned_with(&spec, &mut volumes, &objects, &PodRefs::default());
+    assert_eq!(due(&volumes, Mono(0)), ["o"]);
+}
+
+#[test]
+fn a_token_under_way_keeps_the_pod_waiting() {
+    let mut spec = pod();
+    let token = FileSource::Token { audience: String::new(), seconds: 3607, path: "token".to_owned(), mode: 0o644 };
+    let source = VolumeSource::Files { kind: FilesKind::Projected, sources: vec![token] };
+    spec.volumes = vec![Volume { name: "t".into(), source }];
+    let mut refs = PodRefs::default();
+    let key = TokenKey { audience: String::new(), seconds: 3607 };
+    refs.tokens.insert(key.clone(), TokenRun::default());
+    let mut volumes = PodVolumes::default();
+    planned_with(&spec, &mut volumes, &fixtures::objects(), &refs);
+    assert!(!volumes.ready() && volumes.missing().is_none(), "nothing is wrong yet");
+    refs.tokens.insert(key, TokenRun { error: Some("failed to fetch token: no".to_owned()), ..TokenRun::default() });
+    planned_with(&spec, &mut volumes, &fixtures::objects(), &refs);
+    assert!(volumes.missing().unwrap().1.ends_with(" : failed to fetch token: no"));
 }

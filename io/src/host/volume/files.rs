@@ -1,6 +1,6 @@
-//! Files that are written for a pod: `downwardAPI` and `projected`.
+//! Files that are written for a pod: `downwardAPI`, `configMap`, `secret` and `projected`.
 //!
-//! They lie in a memory file system, in a directory named after the time. `..data` is a link to it, and each name that
+//! They lie in a memory file system (of a `configMap` on disk), in a directory named after the time. `..data` is a link to it, and each name that
 //! containers see is a link through `..data`. New content is written beside the old, and the rename of one link makes
 //! all of it visible at once. Readers never see half of either.
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 /// Link to the directory with the content.
@@ -20,15 +20,15 @@ const DATA: &str = "..data";
 /// The next such link, before it takes the name.
 const NEXT: &str = "..data_tmp";
 
-/// Mounts the memory and writes the files, if they differ from what is there.
+/// Makes the place and writes the files, if they differ from what is there.
 pub(super) fn set_up(
     place: &OwnPlace,
-    size_bytes: i64,
+    medium: Medium,
     files: &[ProjectedFile],
     cancel: &Cancel,
 ) -> Result<(), HostError> {
     let wanted = check(files)?;
-    empty_dir::make(place, Medium::Memory { size_bytes })?;
+    empty_dir::make(place, medium)?;
     let top = Path::new(&place.path);
     let old = current(top)?;
     if old.as_ref().is_some_and(|old| holds(old, &wanted)) {
@@ -79,7 +79,7 @@ fn current(top: &Path) -> Result<Option<PathBuf>, HostError> {
 fn holds(dir: &Path, wanted: &BTreeMap<PathBuf, &ProjectedFile>) -> bool {
     let same = wanted.iter().all(|(path, file)| {
         let path = dir.join(path);
-        fs::read(&path).is_ok_and(|found| found == file.content.as_bytes())
+        fs::read(&path).is_ok_and(|found| found == file.content.bytes())
     });
     same && list(dir, Path::new("")).is_ok_and(|found| found.iter().all(|path| wanted.contains_key(path)))
 }
@@ -124,9 +124,12 @@ fn write_all(dir: &Path, wanted: &BTreeMap<PathBuf, &ProjectedFile>) -> Result<(
             .mode(0o600)
             .open(&path)
             .map_err(|error| HostError::io("make file", &path, &error))?;
-        made.write_all(file.content.as_bytes())
+        made.write_all(file.content.bytes())
             .and_then(|()| made.set_permissions(Permissions::from_mode(file.mode & 0o7777)))
             .map_err(|error| HostError::io("write", &path, &error))?;
+        if file.owner.is_some() {
+            fchown(&made, file.owner, None).map_err(|error| HostError::io("set owner of", &path, &error))?;
+        }
     }
     Ok(())
 }
@@ -189,6 +192,8 @@ fn tidy(top: &Path, shown: Option<&Path>, wanted: &BTreeMap<PathBuf, &ProjectedF
 mod tests {
     use super::*;
     use crate::host::mounts;
+    use components::edge::host::FileContent;
+    use components::ids::Hidden;
     use std::os::unix::fs::MetadataExt;
 
     /// A volume whose mount goes with it.
@@ -215,10 +220,11 @@ mod tests {
                 .map(|(path, content)| ProjectedFile {
                     path: (*path).to_owned(),
                     mode: 0o640,
-                    content: (*content).to_owned(),
+                    content: FileContent::Text((*content).to_owned()),
+                    owner: None,
                 })
                 .collect();
-            set_up(&self.place(Some(77)), 1 << 20, &files, &Cancel::default())
+            set_up(&self.place(Some(77)), Medium::Memory { size_bytes: 1 << 20 }, &files, &Cancel::default())
         }
 
         fn read(&self, name: &str) -> Option<String> {
@@ -259,6 +265,22 @@ mod tests {
         let line = mounts::read().unwrap();
         let real = rig.top.path().join("volumes/d").canonicalize().unwrap();
         assert_eq!(line.iter().filter(|mount| mount.point == real && mount.kind == "tmpfs").count(), 1);
+    }
+
+    #[test]
+    fn hidden_bytes_lie_on_disk_and_belong_to_their_user() {
+        let rig = Rig { top: tempfile::tempdir().unwrap() };
+        let bytes = vec![0, 0xff, b'x'];
+        let content = FileContent::Hidden(Hidden::from(bytes.clone()));
+        let file = ProjectedFile { path: "k".to_owned(), mode: 0o600, content, owner: Some(1000) };
+        let place = rig.place(Some(77));
+        set_up(&place, Medium::Disk, &[file], &Cancel::default()).unwrap();
+        let path = rig.top.path().join("volumes/d/k");
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.mode() & 0o7777, found.uid(), found.gid()), (0o640, 1000, 77));
+        let real = rig.top.path().canonicalize().unwrap();
+        assert!(mounts::read().unwrap().iter().all(|mount| !mount.point.starts_with(&real)));
     }
 
     #[test]

@@ -192,6 +192,10 @@ impl Pod<'_, '_> {
         }
         let Some(env_files) = self.env_files(start) else { return };
         let site = self.node.site();
+        if env::pending(site.objects, start.spec, start.container) {
+            // The answer is on its way and touches the pod.
+            return;
+        }
         let ips = if start.spec.host_network { site.machine.node_ips.as_slice() } else { pod_ips(start) };
         let number = self.attempt(start);
         let attempt = config::Attempt {

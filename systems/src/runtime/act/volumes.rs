@@ -11,9 +11,14 @@ use components::world::Step;
 impl Pod<'_, '_> {
     /// Set-ups of all volumes that can be set up, for the preparation of the pod.
     pub(super) fn all_volumes(&self, spec: &PodSpec) -> Vec<VolumeSetup> {
-        let site = self.node.site();
         let all = spec.volumes.iter();
-        all.filter_map(|volume| volumes::of_volume(spec, volume, site.config, site.machine).ok().flatten()).collect()
+        all.filter_map(|volume| volumes::of_volume(spec, volume, self.origin()).ok().flatten()).collect()
+    }
+
+    /// What the files of volumes are made from.
+    fn origin(&self) -> volumes::Origin<'_> {
+        let site = self.node.site();
+        volumes::Origin { config: site.config, machine: site.machine, objects: site.objects, refs: self.refs }
     }
 
     /// What the mounts of a container depend on.
@@ -41,9 +46,8 @@ impl Pod<'_, '_> {
             if !run.due(now) || self.flow.in_flight.iter().any(|(_, other)| *other == step) {
                 continue;
             }
-            let site = self.node.site();
             let volume = spec.volumes.iter().find(|volume| volume.name == run.name);
-            let setup = volume.map(|volume| volumes::of_volume(spec, volume, site.config, site.machine));
+            let setup = volume.map(|volume| volumes::of_volume(spec, volume, self.origin()));
             if let Some(Ok(Some(setup))) = setup {
                 let effect = Effect::Host(HostEffect::SetUpVolume(Box::new(setup)));
                 self.emit(step, effect, HOST_TIMEOUT, "the volume is not as it is wanted");

@@ -21,8 +21,16 @@ fn recorded(object: &str) -> Value {
 
 /// A runtime without special abilities, and volumes of which nothing is known.
 fn mounting(config: &NodeConfig) -> volumes::Mounting<'_> {
-    static NONE: components::volumes::PodVolumes = components::volumes::PodVolumes { planned: 0, volumes: Vec::new() };
+    static NONE: components::volumes::PodVolumes =
+        components::volumes::PodVolumes { planned: 0, refs: 0, volumes: Vec::new() };
     volumes::Mounting { config, selinux: false, recursive_read_only: false, volumes: &NONE }
+}
+
+/// A plain site with no objects.
+fn site<'a>(config: &'a NodeConfig, machine: &'a Machine) -> Site<'a> {
+    static OBJECTS: Objects = Objects { entries: BTreeMap::new() };
+    static SERVICES: Services = Services { watched: false, synced: false, list: BTreeMap::new() };
+    Site { config, machine, strict_groups: false, users: None, systemd: false, objects: &OBJECTS, services: &SERVICES }
 }
 
 /// The pod under the name it had in the recording: that one came from an API server, which adds no node name.
@@ -179,7 +187,7 @@ fn check_security(made: &ContainerSecurity, want: &Value) {
 #[test]
 fn the_rich_pod_is_described_as_the_go_kubelet_does() {
     let (spec, node, machine) = (rich(), node(), machine());
-    let site = Site { config: &node, machine: &machine, strict_groups: false, users: None, systemd: false };
+    let site = site(&node, &machine);
     check_sandbox(&sandbox(&spec, site, 0).unwrap(), &recorded("sandbox"));
     let image = FoundImage { image_ref: IMAGE.into(), uid: None, username: String::new() };
     let ips = ["10.88.0.99".to_owned()];
@@ -307,7 +315,7 @@ fn what_cannot_be_kept_is_refused() {
     let said = |change: fn(&mut PodSpec), can: bool| {
         let mut spec = fixtures::spec("always a");
         change(&mut spec);
-        let site = Site { config: &node, machine: &machine, strict_groups: can, users: None, systemd: false };
+        let site = Site { strict_groups: can, ..site(&node, &machine) };
         sandbox(&spec, site, 0).map(|made| made.name)
     };
     let strict: fn(&mut PodSpec) = |spec| spec.security.groups_policy = Some(GroupsPolicy::Strict);
@@ -323,7 +331,7 @@ fn a_user_namespace_reaches_sandbox_and_containers() {
     let (mut spec, node, machine) = (fixtures::spec("always a"), node(), machine());
     spec.host_users = false;
     let users = Some(IdRange { first: 65_536, length: 65_536 });
-    let site = Site { config: &node, machine: &machine, strict_groups: false, users, systemd: false };
+    let site = Site { users, ..site(&node, &machine) };
     let image = FoundImage { image_ref: "i".into(), uid: None, username: String::new() };
     let container = &spec.containers[0];
     let mounting = mounting(&node);
