@@ -237,6 +237,20 @@ impl Lab {
         Ok(())
     }
 
+    /// Holds containerd still, as a hang would: its sockets take connections and nothing answers.
+    pub fn hang_containerd(&mut self) -> Result<()> {
+        self.signal_containerd(Signal::SIGSTOP)
+    }
+
+    /// Ends [`Lab::hang_containerd`].
+    pub fn wake_containerd(&mut self) -> Result<()> {
+        self.signal_containerd(Signal::SIGCONT)
+    }
+
+    fn signal_containerd(&self, signal: Signal) -> Result<()> {
+        process::signal(self.containerd.as_ref().context("containerd does not run")?, signal)
+    }
+
     fn wait_until_served(&mut self) -> Result<()> {
         let crictl = self.crictl()?;
         let end = Instant::now() + START_DEADLINE;

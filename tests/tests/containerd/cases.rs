@@ -4,11 +4,15 @@
 
 #[path = "cases/config.rs"]
 mod config;
+#[path = "cases/http.rs"]
+mod http;
 #[path = "cases/lifecycle.rs"]
 pub(crate) mod lifecycle;
 #[path = "cases/logs.rs"]
 mod logs;
 #[path = "cases/probes.rs"]
 mod probes;
+#[path = "cases/runtime.rs"]
+mod runtime;
 #[path = "cases/volumes.rs"]
 mod volumes;

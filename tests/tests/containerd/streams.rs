@@ -107,8 +107,8 @@ fn a_client_with_a_certificate_learns_what_runs() {
     });
 }
 
-#[test]
-fn exec_tells_output_exit_code_and_ends_with_its_input() {
+/// HTP-2 but for the session that breaks.
+pub(crate) fn exec_tells_output_exit_code_and_ends_with_its_input() {
     let Some((mut node, _ca, client)) = node_with_clients() else { return };
     node.put("box.yaml", shell_pod("box", WAIT, "")).unwrap();
     node.wait_running("box", SOON).unwrap();
@@ -161,8 +161,8 @@ fn exec_tells_output_exit_code_and_ends_with_its_input() {
     });
 }
 
-#[test]
-fn a_session_that_breaks_is_no_success_and_leaves_nothing() {
+/// HTP-2 (e).
+pub(crate) fn a_session_that_breaks_is_no_success_and_leaves_nothing() {
     let Some((mut node, _ca, client)) = node_with_clients() else { return };
     node.put("box.yaml", shell_pod("box", WAIT, "")).unwrap();
     node.wait_running("box", SOON).unwrap();
@@ -242,8 +242,8 @@ fn whole(data: &[u8]) -> bool {
     head.is_some_and(|head| data[head + 4..].iter().eq(b"0123456789abcde\n".iter().cycle().take(DOWNLOAD)))
 }
 
-#[test]
-fn port_forward_survives_a_refused_port_and_dropped_clients() {
+/// HTP-1.
+pub(crate) fn port_forward_survives_a_refused_port_and_dropped_clients() {
     let Some((mut node, _ca, client)) = node_with_clients() else { return };
     let script = format!(
         "mkdir /www; yes 0123456789abcde | head -c {DOWNLOAD} > /www/file; httpd -p 8080 -h /www; httpd -p 8082 -h /www; {WAIT}"
@@ -289,6 +289,15 @@ fn port_forward_survives_a_refused_port_and_dropped_clients() {
             }
             until_descriptors(pid, before).await;
         }
+    });
+}
+
+#[test]
+fn a_forward_needs_ports_and_the_pods_own_uid() {
+    let Some((mut node, _ca, client)) = node_with_clients() else { return };
+    node.put("web.yaml", shell_pod("web", WAIT, "")).unwrap();
+    node.wait_running("web", SOON).unwrap();
+    run(async {
         let (code, _, _) = client
             .upgrade(
                 "GET",

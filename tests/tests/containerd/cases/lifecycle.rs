@@ -81,11 +81,8 @@ fn lif_2_a_hook_that_never_ends_does_not_double_the_grace_period() {
     assert!((7.5..13.0).contains(&took), "{took}");
 }
 
-#[test]
-fn lif_4a_sidecars_stop_after_the_main_container_in_reverse() {
-    let Some(mut node) = chosen_node() else { return };
-    let folder = node.lab.dir().join("order");
-    std::fs::create_dir_all(&folder).unwrap();
+/// The pod of LIF-4: sidecars `s1` and `s2`, main container `m`; each ends three seconds after SIGTERM.
+fn order(folder: &Path, first: &str) -> String {
     let container = |name: &str, more: &str| {
         let script = quoted(&polite(name));
         format!(
@@ -93,14 +90,21 @@ fn lif_4a_sidecars_stop_after_the_main_container_in_reverse() {
         )
     };
     let sidecar = "    restartPolicy: Always\n";
-    let manifest = format!(
+    format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: order}}\nspec:\n  terminationGracePeriodSeconds: 60\n  volumes: [{{name: o, hostPath: {{path: {folder}}}}}]\n  initContainers:\n{s1}{s2}  containers:\n{m}",
         folder = folder.display(),
-        s1 = container("s1", sidecar),
+        s1 = container("s1", &format!("{sidecar}{first}")),
         s2 = container("s2", sidecar),
         m = container("m", ""),
-    );
-    node.put("order.yaml", manifest).unwrap();
+    )
+}
+
+#[test]
+fn lif_4a_sidecars_stop_after_the_main_container_in_reverse() {
+    let Some(mut node) = chosen_node() else { return };
+    let folder = node.lab.dir().join("order");
+    std::fs::create_dir_all(&folder).unwrap();
+    node.put("order.yaml", order(&folder, "")).unwrap();
     node.wait("all three run", SOON, |node| Ok((node.running("order")?.len() == 3).then_some(()))).unwrap();
     // Each has set its trap by now.
     std::thread::sleep(Duration::from_secs(2));
@@ -114,6 +118,28 @@ fn lif_4a_sidecars_stop_after_the_main_container_in_reverse() {
     assert_eq!(names, ["m", "s2", "s1"]);
     assert!(times.windows(2).all(|pair| pair[1].1 >= pair[0].1 + 2), "{times:?}");
     assert!((8.0..25.0).contains(&took), "{took}");
+}
+
+#[test]
+fn lif_4b_a_sidecar_that_never_started_keeps_no_other_from_its_signal() {
+    let Some(mut node) = chosen_node() else { return };
+    let folder = node.lab.dir().join("order");
+    std::fs::create_dir_all(&folder).unwrap();
+    let never = "    startupProbe: {exec: {command: [\"false\"]}, failureThreshold: 999}\n";
+    node.put("order.yaml", order(&folder, never)).unwrap();
+    node.wait("the first sidecar runs", SOON, |node| Ok((node.running("order")?.len() == 1).then_some(()))).unwrap();
+    std::thread::sleep(Duration::from_secs(10));
+    assert_eq!(node.running("order").unwrap().len(), 1, "nothing starts before the first sidecar has");
+    node.remove("order.yaml").unwrap();
+    let removed = std::time::SystemTime::now();
+    let began = Instant::now();
+    node.wait_gone("order", Duration::from_secs(40)).unwrap();
+    let took = began.elapsed().as_secs_f64();
+    let times = kill_times(&folder.join("order"));
+    println!("stopped {times:?}, gone after {took:.1} s");
+    let removed = removed.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(matches!(&times[..], [(name, at)] if name == "s1" && *at <= removed + 5), "{times:?}, removed {removed}");
+    assert!(took < 15.0, "{took}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tests::node::{NODE, Node};
@@ -51,6 +52,85 @@ fn log_1_a_log_is_rotated_and_older_files_are_compressed() {
     })
     .unwrap();
     assert!(files(&node, "loud").contains(&"0.log".to_owned()));
+}
+
+/// A client that reads a container's log into a file until the log ends.
+fn follow(node: &Node, query: &str, file: &Path) -> Child {
+    let url = format!("https://127.0.0.1:{}/containerLogs/default/{query}", node.port());
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--insecure", "--fail", "--no-buffer", "--max-time", "170", "--output"]);
+    curl.arg(file).arg(url).stdin(Stdio::null()).spawn().unwrap()
+}
+
+/// The numbers at the start of lines.
+fn numbers(file: &Path) -> Vec<u64> {
+    let text = fs::read_to_string(file).unwrap();
+    text.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn log_1_followers_see_every_line_over_rotations() {
+    let Some(mut node) = chosen_node() else {
+        return;
+    };
+    node.stop().unwrap();
+    node.configure("containerLogMaxSize: 100Ki\ncontainerLogMaxFiles: 3\ncontainerLogMonitorInterval: 3s").unwrap();
+    node.start().unwrap();
+    let pad = "x".repeat(1000);
+    let script = format!("trap 'exit 0' TERM; i=0; while :; do i=$((i+1)); echo $i {pad}; usleep 10000; done");
+    node.put("count.yaml", shell_pod("count", &script, "  restartPolicy: Never\n")).unwrap();
+    node.wait_running("count", SOON).unwrap();
+    let path = format!("count-{NODE}/c?follow=true");
+    let (all, tail) = (node.lab.dir().join("all"), node.lab.dir().join("tail"));
+    let mut followers = [follow(&node, &path, &all), follow(&node, &format!("{path}&tailLines=10"), &tail)];
+    let mut rotations = BTreeSet::new();
+    node.wait("five rotations", Duration::from_secs(90), |node| {
+        let rotated = files(node, "count");
+        let rotated = rotated.iter().filter_map(|name| name.strip_prefix("0.log."));
+        rotations.extend(rotated.map(|name| name.split('.').next().unwrap_or(name).to_owned()));
+        Ok((rotations.len() >= 5).then_some(()))
+    })
+    .unwrap();
+    node.remove("count.yaml").unwrap();
+    for follower in &mut followers {
+        let ended = tests::process::wait(follower, Duration::from_secs(60)).unwrap();
+        assert!(ended.expect("the stream ends with the pod").success(), "a stream was cut");
+    }
+    let (all, tail) = (numbers(&all), numbers(&tail));
+    println!("{} and {} lines over {} rotations", all.len(), tail.len(), rotations.len());
+    for numbers in [&all, &tail] {
+        assert!(numbers.len() > 400, "{}", numbers.len());
+        // Between two rotations about a hundred lines are written.
+        let gap = numbers.windows(2).find(|pair| pair[1] <= pair[0] || pair[1] > pair[0] + 100);
+        assert_eq!(gap, None, "a repeat or a gap");
+    }
+    assert_eq!(all.first(), Some(&1));
+}
+
+#[test]
+fn log_2_one_huge_line_is_one_line() {
+    let Some(mut node) = chosen_node() else {
+        return;
+    };
+    let script = "head -c 100000 /dev/zero | tr '\\0' a; echo; echo end; printf tail-without-newline";
+    node.put("wide.yaml", shell_pod("wide", script, "  restartPolicy: Never\n")).unwrap();
+    let path = |query: &str| format!("/containerLogs/default/wide-{NODE}/c{query}");
+    node.wait("the log is whole", SOON, |node| {
+        Ok(node.get(&path("")).ok().filter(|log| log.ends_with("tail-without-newline")))
+    })
+    .unwrap();
+    let get = |query: &str| node.get(&path(query)).unwrap();
+    let log = get("");
+    assert_eq!(log.len(), 100_001 + 4 + 20);
+    assert_eq!(get("?sinceSeconds=3600"), log);
+    assert_eq!(get("?limitBytes=100"), "a".repeat(100));
+    assert_eq!(get("?tailLines=1"), "tail-without-newline");
+    assert_eq!(get("?tailLines=3"), log, "whole lines");
+    let stamped = get("?timestamps=true");
+    let stamps = stamped.lines().filter(|line| line.get(..31).is_some_and(|start| start.contains("T"))).count();
+    assert_eq!((stamps, stamped.matches("Z ").count()), (3, 3), "{}", &stamped[..60]);
+    let raw = fs::read_to_string(log_dir(&node, "wide").unwrap().join("0.log")).unwrap();
+    assert!(raw.contains(" stdout P ") && raw.contains(" stdout F "));
 }
 
 #[test]
