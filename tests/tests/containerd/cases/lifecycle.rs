@@ -233,7 +233,8 @@ fn containers_leave_messages_behind() {
     let script = "printf 'bye \\377!' > /dev/termination-log; exit 1";
     node.put("file.yaml", shell_pod("file", script, "  restartPolicy: Never\n")).unwrap();
     let fallback = "    terminationMessagePolicy: FallbackToLogsOnError\n";
-    let manifest = shell_pod("log", "seq 1 100; echo last >&2; exit 1", "  restartPolicy: Never\n") + fallback;
+    // Two streams reach the log by two pipes: the second writes when the first is through.
+    let manifest = shell_pod("log", "seq 1 100; sleep 1; echo last >&2; exit 1", "  restartPolicy: Never\n") + fallback;
     node.put("log.yaml", manifest).unwrap();
     let message = |status: &Value| {
         status["containerStatuses"][0]["state"]["terminated"]["message"].as_str().unwrap_or_default().to_owned()
