@@ -1,7 +1,9 @@
 //! What the core is told once at start: the node's configuration and the machine's facts. Part of a trace's header.
 
+mod api;
 mod limits;
 
+pub use api::ApiConfig;
 pub use limits::{NodeLimits, UserIds};
 pub mod reclaim;
 
@@ -89,6 +91,9 @@ pub struct NodeConfig {
     /// What is reclaimed without pressure.
     #[serde(default)]
     pub reclaim: reclaim::ReclaimConfig,
+    /// The cluster; `None` for a node that works on its own.
+    #[serde(default)]
+    pub api: Option<ApiConfig>,
 }
 
 impl Default for NodeConfig {
@@ -120,6 +125,7 @@ impl Default for NodeConfig {
             seccomp_default: false,
             max_pods: 110,
             end_orphans: true,
+            api: None,
             limits: NodeLimits::default(),
             shutdown_bands: Vec::new(),
             stop_signals: false,

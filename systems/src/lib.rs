@@ -1,6 +1,7 @@
 //! Decision domains of the kubelet, one module each; shared helpers are `pods`.
 
 mod admission;
+pub mod apicall;
 pub mod expand;
 #[cfg(test)]
 mod fixtures;
@@ -16,6 +17,7 @@ pub mod pleg;
 pub mod pods;
 pub mod probes;
 pub mod qos;
+pub mod reflector;
 pub mod report;
 mod restart;
 pub mod runtime;

@@ -45,6 +45,7 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
         seccomp_default: config.seccomp_default,
         max_pods: u32::try_from(config.max_pods).unwrap_or(0),
         end_orphans: true,
+        api: None,
         limits: super::limits::limits(
             config,
             machine,
