@@ -5,6 +5,7 @@ mod limits;
 
 pub use api::ApiConfig;
 pub use limits::{NodeLimits, UserIds};
+pub mod object;
 pub mod reclaim;
 
 use bevy_ecs::prelude::Resource;
@@ -94,6 +95,9 @@ pub struct NodeConfig {
     /// The cluster; `None` for a node that works on its own.
     #[serde(default)]
     pub api: Option<ApiConfig>,
+    /// How the node shows itself to the API server; `None` for a standalone node.
+    #[serde(default)]
+    pub object: Option<Box<object::NodeObjectConfig>>,
 }
 
 impl Default for NodeConfig {
@@ -130,6 +134,7 @@ impl Default for NodeConfig {
             shutdown_bands: Vec::new(),
             stop_signals: false,
             reclaim: reclaim::ReclaimConfig::default(),
+            object: None,
         }
     }
 }

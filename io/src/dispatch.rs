@@ -104,9 +104,10 @@ impl Kind {
                 | CriEffect::RemoveContainer { .. } => Self::Stop,
                 CriEffect::ExecSync { .. } => Self::Exec,
                 CriEffect::PullImage { .. } => Self::Pull,
-                CriEffect::InspectPod { .. } | CriEffect::FindImage { .. } | CriEffect::ReopenLog { .. } => {
-                    Self::Inspect
-                }
+                CriEffect::InspectPod { .. }
+                | CriEffect::FindImage { .. }
+                | CriEffect::ListImages
+                | CriEffect::ReopenLog { .. } => Self::Inspect,
                 CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => Self::Runtime,
             },
             Effect::Host(_) => Self::Host,

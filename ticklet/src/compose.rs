@@ -4,6 +4,7 @@
 
 pub(crate) mod limits;
 pub(crate) mod node;
+pub(crate) mod object;
 
 use crate::driver::{Driver, DriverStats, Observer, Records, Stopped, Works};
 use crate::recorder::{Recorder, TraceStats};

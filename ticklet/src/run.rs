@@ -138,6 +138,9 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> anyhow::Result<Plan> 
     ));
     let api = (!flags.kubeconfig.is_empty()).then(|| (PathBuf::from(&flags.kubeconfig), rates(config)));
     node.api = api.is_some().then(ApiConfig::default);
+    if api.is_some() {
+        node.object = Some(Box::new(compose::object::object(config, flags, &machine)?));
+    }
     Ok(Plan {
         config: node,
         machine,
@@ -177,11 +180,13 @@ async fn serve(
     if !plan.config.shutdown_bands.is_empty() {
         tracing::warn!("Shutdowns of the node are announced by SIGPWR; logind is not asked by this version");
     }
+    let api = plan.api.clone();
     let node = compose::start(plan, store, records)?;
+    let reviews = api
+        .map(|(path, rates)| crate::reviews::reviews(&path, rates, node.ingress.clone(), &loaded.config))
+        .transpose()?;
     let server = match serving {
-        Some(config) => {
-            Some(io::server::serve(config, crate::serving::readers(&node, runtime, node.traces.clone())).await?)
-        }
+        Some(config) => Some(io::server::serve(config, crate::serving::readers(&node, runtime, reviews)).await?),
         None => None,
     };
     let mode = if loaded.flags.kubeconfig.is_empty() { "standalone" } else { "in a cluster" };

@@ -134,6 +134,7 @@ fn cri_effect(effect: &CriEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "StopContainer {id} grace {grace_seconds}s")
         }
         CriEffect::RemoveContainer { id } => write!(f, "RemoveContainer {}", short_id(id.as_str())),
+        CriEffect::ListImages => f.write_str("ListImages"),
         CriEffect::ReopenLog { id } => write!(f, "ReopenLog {}", short_id(id.as_str())),
         CriEffect::ExecSync { id, timeout_seconds, .. } => {
             // Without the command, which may hold a secret.
@@ -220,7 +221,9 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn cri_answer(answer: &CriAnswer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match answer {
-        CriAnswer::RuntimeRead(info) | CriAnswer::RuntimeSeen { info, .. } => {
+        CriAnswer::RuntimeRead(info)
+        | CriAnswer::RuntimeSeen { info, .. }
+        | CriAnswer::RuntimeDescribed { info, .. } => {
             let (name, version) = (&info.name, &info.version);
             let (runtime, network) = (info.runtime_ready, info.network_ready);
             write!(f, "RuntimeRead {name} {version} ready {runtime} network {network}")
@@ -241,6 +244,7 @@ fn cri_answer(answer: &CriAnswer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         CriAnswer::ContainerCreated { id } => {
             write!(f, "ContainerCreated {}", short_id(id.as_str()))
         }
+        CriAnswer::ImagesListed(images) => write!(f, "ImagesListed {} images", images.len()),
         CriAnswer::Executed { exit_code, .. } => write!(f, "Executed exit {exit_code}"),
     }
 }

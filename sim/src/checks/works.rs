@@ -308,9 +308,11 @@ fn owner(effect: &Effect, runtime: &Runtime) -> Option<PodUid> {
             | CriEffect::ExecSync { id, .. }
             | CriEffect::RemoveContainer { id }
             | CriEffect::ReopenLog { id } => of_container(id),
-            CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::FindImage { .. } | CriEffect::WatchEvents => {
-                None
-            }
+            CriEffect::ReadRuntime
+            | CriEffect::ListRuntime
+            | CriEffect::ListImages
+            | CriEffect::FindImage { .. }
+            | CriEffect::WatchEvents => None,
         },
         Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) | Effect::Hooks(_) | Effect::Api(_) => None,
     }

@@ -257,6 +257,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             CriEffect::StopSandbox { .. } => "StopSandbox",
             CriEffect::RemoveSandbox { .. } => "RemoveSandbox",
             CriEffect::FindImage { .. } => "FindImage",
+            CriEffect::ListImages => "ListImages",
             CriEffect::PullImage { .. } => "PullImage",
             CriEffect::CreateContainer { .. } => "CreateContainer",
             CriEffect::StartContainer { .. } => "StartContainer",

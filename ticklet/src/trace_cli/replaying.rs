@@ -136,6 +136,7 @@ fn load(path: &Path, boot: &Boot) -> anyhow::Result<NodeConfig> {
         end_orphans: recorded.end_orphans,
         api: recorded.api,
         reclaim: ReclaimConfig { rotation: other.reclaim.rotation.clone(), ..recorded.reclaim },
+        object: recorded.object,
         ..other
     })
 }
