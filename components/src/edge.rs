@@ -3,6 +3,7 @@
 //! Both enums are closed and nested by port, one file per port. Facts are past tense, effects imperative. Work that
 //! is asked for travels as [`Work`] with a ticket and comes back as exactly one [`Completion`].
 
+pub mod api;
 pub mod control;
 pub mod cri;
 pub mod hooks;
@@ -29,6 +30,8 @@ pub enum Ingress {
     Sources(sources::SourcesIngress),
     /// Unasked facts of the durable store.
     Store(store::StoreIngress),
+    /// Unasked facts of the API server.
+    Api(api::ApiIngress),
 }
 
 /// One thing to be done outside; complete, so that its executor has nothing to decide.
@@ -44,6 +47,8 @@ pub enum Effect {
     Probes(probes::ProbesEffect),
     /// A lifecycle hook over the network.
     Hooks(hooks::HooksEffect),
+    /// A request to the API server, or a watch.
+    Api(api::ApiEffect),
 }
 
 /// An effect with what its executor must know to run it in order, in time and once.
@@ -124,6 +129,8 @@ pub enum Answer {
     Probes(probes::ProbesAnswer),
     /// What came of a lifecycle hook.
     Hooks(hooks::HooksAnswer),
+    /// Answers of the API server.
+    Api(api::ApiAnswer),
 }
 
 /// Why a piece of work failed.

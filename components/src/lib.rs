@@ -5,6 +5,7 @@
 pub mod config;
 pub mod duration;
 pub mod edge;
+pub mod events;
 pub mod fnv;
 pub mod hooks;
 pub mod ids;

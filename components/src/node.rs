@@ -1,8 +1,11 @@
 //! What the core is told once at start: the node's configuration and the machine's facts. Part of a trace's header.
 
+mod api;
 mod limits;
 
+pub use api::ApiConfig;
 pub use limits::{NodeLimits, UserIds};
+pub mod object;
 pub mod reclaim;
 
 use bevy_ecs::prelude::Resource;
@@ -89,6 +92,12 @@ pub struct NodeConfig {
     /// What is reclaimed without pressure.
     #[serde(default)]
     pub reclaim: reclaim::ReclaimConfig,
+    /// The cluster; `None` for a node that works on its own.
+    #[serde(default)]
+    pub api: Option<ApiConfig>,
+    /// How the node shows itself to the API server; `None` for a standalone node.
+    #[serde(default)]
+    pub object: Option<Box<object::NodeObjectConfig>>,
 }
 
 impl Default for NodeConfig {
@@ -120,10 +129,12 @@ impl Default for NodeConfig {
             seccomp_default: false,
             max_pods: 110,
             end_orphans: true,
+            api: None,
             limits: NodeLimits::default(),
             shutdown_bands: Vec::new(),
             stop_signals: false,
             reclaim: reclaim::ReclaimConfig::default(),
+            object: None,
         }
     }
 }

@@ -49,6 +49,12 @@ impl Wall {
         timestamp(self).map_or_else(String::new, |t| t.strftime("%Y-%m-%dT%H:%M:%S%.fZ").to_string())
     }
 
+    /// RFC 3339 in UTC with microseconds, as the API's `MicroTime` is written.
+    #[must_use]
+    pub fn rfc3339_micro(self) -> String {
+        timestamp(self).map_or_else(String::new, |t| t.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string())
+    }
+
     /// `YYYYMMDD-HHMMSS` in UTC, as rotated logs are named.
     #[must_use]
     pub fn compact(self) -> String {
@@ -92,6 +98,7 @@ mod tests {
     fn wall_time_prints_as_go_does() {
         check(0, "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z");
         check(1_700_000_000_120_000_000, "2023-11-14T22:13:20Z", "2023-11-14T22:13:20.12Z");
+        assert_eq!(Wall(1_700_000_000_120_000_000).rfc3339_micro(), "2023-11-14T22:13:20.120000Z");
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub struct VolumeRun {
     pub pull_backoff: Backoff,
     /// What went wrong last.
     pub error: Option<String>,
+    /// What of it the cluster is still to be told.
+    pub untold: Option<String>,
     /// Consecutive failures.
     pub failures: u32,
     /// Nothing is tried before this.

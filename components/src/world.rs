@@ -388,6 +388,12 @@ pub struct Flow {
     pub new_since: u64,
     /// Last notable thing, for the live table.
     pub last_event: Arc<str>,
+    /// What is to be told the cluster; any domain notes, `systems::events` empties it.
+    pub events: crate::events::PodEvents,
+    /// Instances whose end was told.
+    pub told_ends: BTreeSet<ContainerId>,
+    /// Why instances end although their pod lives on, until that is told.
+    pub kill_reasons: BTreeMap<ContainerId, String>,
 }
 
 /// Kind of a piece of work under way for a pod.
@@ -525,6 +531,8 @@ pub struct RuntimeHealth {
     pub info: Option<Arc<RuntimeInfo>>,
     /// What its handlers can do, by name.
     pub handlers: Arc<[crate::edge::cri::RuntimeHandler]>,
+    /// It acts on `supplementalGroupsPolicy`; `None` when it does not say.
+    pub supplemental_groups: Option<bool>,
     /// When `RuntimeReady` was last seen true.
     pub ready_seen: Option<Mono>,
     /// The question under way.

@@ -2,6 +2,7 @@
 
 use crate::outbox::{Outbox, Owner};
 use bevy_ecs::prelude::*;
+use components::edge::api::ApiIngress;
 use components::edge::control::ControlIngress;
 use components::edge::cri::CriIngress;
 use components::edge::sources::SourcesIngress;
@@ -33,6 +34,8 @@ pub struct Inbox {
     pub sources: Vec<SourcesIngress>,
     /// Facts of the store.
     pub store: Vec<StoreIngress>,
+    /// Facts of the API server.
+    pub api: Vec<ApiIngress>,
 }
 
 impl Inbox {
@@ -53,6 +56,7 @@ impl Inbox {
                     Ingress::Cri(fact) => inbox.cri.push(fact),
                     Ingress::Sources(fact) => inbox.sources.push(fact),
                     Ingress::Store(fact) => inbox.store.push(fact),
+                    Ingress::Api(fact) => inbox.api.push(fact),
                 }
             }
             world.insert_resource(inbox);

@@ -35,6 +35,16 @@ pub enum TimerKind {
     Garbage,
     /// The time of a band of a graceful shutdown is over.
     Shutdown,
+    /// Look at the node's own object.
+    NodeStatus,
+    /// Follow the node's own object again.
+    NodeWatch,
+    /// Renew the node's lease.
+    Lease,
+    /// List the images.
+    Images,
+    /// Send events to the cluster again after a failure.
+    ClusterEvents,
 }
 
 /// A deadline's name.

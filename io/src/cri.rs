@@ -94,7 +94,9 @@ impl CriPort {
                 let inspection = inspect::inspect_pod(&self.runtime, &uid, known).await?;
                 Ok(Answer::Cri(CriAnswer::PodInspected(inspection)))
             }
-            CriEffect::FindImage { .. } | CriEffect::PullImage { .. } => self.image(effect).await,
+            CriEffect::FindImage { .. } | CriEffect::ListImages | CriEffect::PullImage { .. } => {
+                self.image(effect).await
+            }
             CriEffect::ExecSync { .. } => self.exec(effect).await,
             CriEffect::WatchEvents => {
                 self.events.open();
@@ -131,7 +133,9 @@ impl CriPort {
             other => Some(other?),
         };
         let handlers = from_proto::handlers(&status);
-        Ok(CriAnswer::RuntimeSeen { info: from_proto::runtime_info(version, status, config), handlers })
+        let supplemental_groups = status.features.map(|features| features.supplemental_groups_policy);
+        let info = from_proto::runtime_info(version, status, config);
+        Ok(CriAnswer::RuntimeDescribed { info, handlers, supplemental_groups })
     }
 
     async fn list_runtime(&self) -> Result<RuntimeList, CallError> {
@@ -166,6 +170,12 @@ impl CriPort {
             CriEffect::FindImage { image } => {
                 let ask = |image| find_image(self.images.clone(), image);
                 self.flights.join(image, ask).await.map_err(Arc::unwrap_or_clone)
+            }
+            CriEffect::ListImages => {
+                const PATH: &str = "/runtime.v1.ImageService/ListImages";
+                let request = pb::ListImagesRequest { filter: None };
+                let listed: pb::ListImagesResponse = self.images.call(PATH, request).await?;
+                Ok(Answer::Cri(CriAnswer::ImagesListed(from_proto::listed_images(listed))))
             }
             CriEffect::PullImage { image, config } => {
                 const PATH: &str = "/runtime.v1.ImageService/PullImage";
@@ -243,7 +253,8 @@ impl CriPort {
 
 impl Port<CriEffect> for CriPort {
     async fn run(&self, effect: CriEffect) -> Outcome {
-        let images = matches!(effect, CriEffect::FindImage { .. } | CriEffect::PullImage { .. });
+        let images =
+            matches!(effect, CriEffect::FindImage { .. } | CriEffect::ListImages | CriEffect::PullImage { .. });
         match self.answer(effect).await {
             Ok(answer) => Outcome::Done(answer),
             Err(error) => {

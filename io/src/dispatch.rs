@@ -13,6 +13,7 @@ pub use self::stats::{DispatchStats, KindStats, OperationStats};
 
 use self::outbox::{Outbox, forward};
 use self::queue::{Queue, Start};
+use components::edge::api::ApiEffect;
 use components::edge::cri::CriEffect;
 use components::edge::host::HostEffect;
 use components::edge::probes::ProbesEffect;
@@ -28,11 +29,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use crate::apiserver::ApiCall;
 use crate::port::Port;
 
 /// The executors of all kinds of effect.
 #[derive(Debug)]
-pub struct Ports<C, H, S, P> {
+pub struct Ports<C, H, S, P, A> {
     /// Container runtime.
     pub cri: C,
     /// This host.
@@ -41,6 +43,8 @@ pub struct Ports<C, H, S, P> {
     pub sources: S,
     /// Probes over the network.
     pub probes: P,
+    /// API server.
+    pub api: A,
 }
 
 /// Kinds of work, each with its own limit of how many run at a time.
@@ -64,11 +68,15 @@ pub enum Kind {
     Probe,
     /// Runs hooks, and commands in containers; may take a pod's whole grace period.
     Exec,
+    /// Sends one request to the API server.
+    Api,
+    /// Watches at the API server; lasts as long as its connection.
+    Watch,
 }
 
 impl Kind {
     /// Every kind, in the order of their indices.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Start,
         Self::Stop,
         Self::Pull,
@@ -78,6 +86,8 @@ impl Kind {
         Self::Sources,
         Self::Probe,
         Self::Exec,
+        Self::Api,
+        Self::Watch,
     ];
 
     /// The kind of an effect.
@@ -94,15 +104,18 @@ impl Kind {
                 | CriEffect::RemoveContainer { .. } => Self::Stop,
                 CriEffect::ExecSync { .. } => Self::Exec,
                 CriEffect::PullImage { .. } => Self::Pull,
-                CriEffect::InspectPod { .. } | CriEffect::FindImage { .. } | CriEffect::ReopenLog { .. } => {
-                    Self::Inspect
-                }
+                CriEffect::InspectPod { .. }
+                | CriEffect::FindImage { .. }
+                | CriEffect::ListImages
+                | CriEffect::ReopenLog { .. } => Self::Inspect,
                 CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => Self::Runtime,
             },
             Effect::Host(_) => Self::Host,
             Effect::Sources(_) => Self::Sources,
             Effect::Probes(_) => Self::Probe,
             Effect::Hooks(_) => Self::Exec,
+            Effect::Api(ApiEffect::Request(_)) => Self::Api,
+            Effect::Api(ApiEffect::Watch(_)) => Self::Watch,
         }
     }
 
@@ -119,6 +132,8 @@ impl Kind {
             Self::Sources => "sources",
             Self::Probe => "probe",
             Self::Exec => "exec",
+            Self::Api => "api",
+            Self::Watch => "watch",
         }
     }
 }
@@ -144,6 +159,10 @@ pub struct Limits {
     pub probes: usize,
     /// [`Kind::Exec`].
     pub execs: usize,
+    /// [`Kind::Api`].
+    pub requests: usize,
+    /// [`Kind::Watch`].
+    pub watches: usize,
     /// Works that wait; one more is answered `Failed` (`Exhausted`).
     pub waiting: usize,
 }
@@ -165,6 +184,10 @@ impl Default for Limits {
             probes: 1024,
             // Hooks and commands of probes: a process each inside of a container; a hook may wait as long as a stop does.
             execs: 512,
+            // Streams of one connection. Whoever asks bounds its own; this is for all together.
+            requests: 512,
+            // Those that hold a single object each are the many.
+            watches: 8192,
             // Ten works for each of 10,000 pods.
             waiting: 100_000,
         }
@@ -185,6 +208,8 @@ impl Limits {
             Kind::Sources => self.sources,
             Kind::Probe => self.probes,
             Kind::Exec => self.execs,
+            Kind::Api => self.requests,
+            Kind::Watch => self.watches,
         };
         if limit == 0 { 1 } else { limit }
     }
@@ -192,29 +217,30 @@ impl Limits {
 
 /// Runs works; cheap to clone.
 #[derive(Debug)]
-pub struct Dispatcher<C, H, S, P> {
-    shared: Arc<Shared<C, H, S, P>>,
+pub struct Dispatcher<C, H, S, P, A> {
+    shared: Arc<Shared<C, H, S, P, A>>,
 }
 
-impl<C, H, S, P> Clone for Dispatcher<C, H, S, P> {
+impl<C, H, S, P, A> Clone for Dispatcher<C, H, S, P, A> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<C, H, S, P> Dispatcher<C, H, S, P>
+impl<C, H, S, P, A> Dispatcher<C, H, S, P, A>
 where
     C: Port<CriEffect>,
     H: Port<HostEffect>,
     S: Port<SourcesEffect>,
     P: Port<ProbesEffect>,
+    A: Port<ApiCall>,
 {
     /// Makes a dispatcher that runs works on the current tokio runtime; completions go to `ingress`.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     #[must_use]
-    pub fn new(ports: Ports<C, H, S, P>, limits: Limits, ingress: mpsc::Sender<Ingress>) -> Self {
+    pub fn new(ports: Ports<C, H, S, P, A>, limits: Limits, ingress: mpsc::Sender<Ingress>) -> Self {
         let outbox = Arc::new(Outbox::default());
         let handle = Handle::current();
         handle.spawn(forward(Arc::clone(&outbox), ingress));
@@ -279,8 +305,8 @@ where
 }
 
 #[derive(Debug)]
-struct Shared<C, H, S, P> {
-    ports: Ports<C, H, S, P>,
+struct Shared<C, H, S, P, A> {
+    ports: Ports<C, H, S, P, A>,
     queue: Mutex<Queue>,
     outbox: Arc<Outbox>,
     /// Told when nothing runs any more.
@@ -288,13 +314,13 @@ struct Shared<C, H, S, P> {
     handle: Handle,
 }
 
-impl<C, H, S, P> Drop for Shared<C, H, S, P> {
+impl<C, H, S, P, A> Drop for Shared<C, H, S, P, A> {
     fn drop(&mut self) {
         self.outbox.close();
     }
 }
 
-impl<C, H, S, P> Shared<C, H, S, P> {
+impl<C, H, S, P, A> Shared<C, H, S, P, A> {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // Nothing inside the lock panics half-way through a change, so a poisoned queue is still whole.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -323,12 +349,13 @@ impl<C, H, S, P> Shared<C, H, S, P> {
     }
 }
 
-impl<C, H, S, P> Shared<C, H, S, P>
+impl<C, H, S, P, A> Shared<C, H, S, P, A>
 where
     C: Port<CriEffect>,
     H: Port<HostEffect>,
     S: Port<SourcesEffect>,
     P: Port<ProbesEffect>,
+    A: Port<ApiCall>,
 {
     fn spawn_all(self: &Arc<Self>, starts: Vec<Start>) {
         for start in starts {
@@ -353,8 +380,8 @@ where
     }
 
     async fn run_one(&self, start: Start) -> Outcome {
-        let Start { effect, timeout, abort, .. } = start;
-        let ported = AssertUnwindSafe(self.through_port(effect)).catch_unwind();
+        let Start { ticket, effect, timeout, abort, .. } = start;
+        let ported = AssertUnwindSafe(self.through_port(ticket, effect)).catch_unwind();
         match Abortable::new(tokio::time::timeout(timeout, ported), abort).await {
             Ok(Ok(Ok(outcome))) => outcome,
             Ok(Ok(Err(_panic))) => Outcome::Failed(Failure {
@@ -366,13 +393,14 @@ where
         }
     }
 
-    async fn through_port(&self, effect: Effect) -> Outcome {
+    async fn through_port(&self, ticket: Ticket, effect: Effect) -> Outcome {
         match effect {
             Effect::Cri(call) => self.ports.cri.run(call).await,
             Effect::Host(change) => self.ports.host.run(change).await,
             Effect::Sources(read) => self.ports.sources.run(read).await,
             Effect::Probes(attempt) => self.ports.probes.run(attempt).await,
             Effect::Hooks(hook) => crate::hooks::run(hook).await,
+            Effect::Api(call) => self.ports.api.run(ApiCall { ticket, effect: call }).await,
         }
     }
 }
@@ -437,14 +465,15 @@ mod tests {
 
     struct Rig {
         fake: Arc<Fake>,
-        dispatcher: Dispatcher<Arc<Fake>, Nothing, Nothing, Nothing>,
+        dispatcher: Dispatcher<Arc<Fake>, Nothing, Nothing, Nothing, Nothing>,
         ingress: mpsc::Receiver<Ingress>,
     }
 
     impl Rig {
         fn new(limits: Limits) -> Self {
             let fake = Arc::new(Fake::default());
-            let ports = Ports { cri: Arc::clone(&fake), host: Nothing, sources: Nothing, probes: Nothing };
+            let ports =
+                Ports { cri: Arc::clone(&fake), host: Nothing, sources: Nothing, probes: Nothing, api: Nothing };
             // The smallest bound, so that every test also meets a full channel.
             let (sender, ingress) = mpsc::channel(1);
             Self { fake, dispatcher: Dispatcher::new(ports, limits, sender), ingress }

@@ -1,5 +1,6 @@
 //! Bridges to everything outside. They carry data in and out and decide nothing.
 
+pub mod apiserver;
 pub mod clock;
 pub mod cri;
 pub mod dispatch;

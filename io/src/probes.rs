@@ -10,7 +10,7 @@ mod http;
 mod response;
 mod tls;
 
-pub(crate) use self::tls::configuration as trusting;
+pub(crate) use self::tls::{anyone, configuration as trusting};
 
 use crate::port::Port;
 use components::edge::probes::{ProbesAnswer, ProbesEffect, TcpTarget};

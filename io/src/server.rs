@@ -15,6 +15,7 @@ pub mod pod_json;
 mod probes;
 mod process;
 mod query;
+pub mod review;
 mod routes;
 mod run;
 mod streams;
@@ -63,7 +64,7 @@ pub struct ServerConfig {
     pub client_ca: Option<PathBuf>,
     /// `authentication.anonymous.enabled`.
     pub anonymous: bool,
-    /// `authentication.webhook.enabled`: tokens count, and none can be looked up without an API.
+    /// `authentication.webhook.enabled`: tokens count.
     pub token_webhook: bool,
     /// `authorization.mode` is `AlwaysAllow`.
     pub always_allow: bool,
@@ -102,6 +103,8 @@ pub struct Readers {
     pub metrics: Vec<MetricsWriter>,
     /// The runtime, for requests that are about what runs.
     pub runtime: StreamCalls,
+    /// Who may ask for what; without it tokens are nobody's and nothing is allowed but by `AlwaysAllow`.
+    pub reviews: Option<Arc<review::Reviews>>,
 }
 
 /// Writes the metrics of one part.
@@ -180,7 +183,7 @@ impl Running {
 /// # Errors
 /// When a port is taken or the certificate is unusable; then none is served.
 pub async fn serve(config: ServerConfig, readers: Readers) -> Result<Running, ServerError> {
-    let credentials = Arc::new(Credentials::new(&config)?);
+    let credentials = Arc::new(Credentials::new(&config, readers.reviews.clone())?);
     let kubelet = bind(config.address, config.port, "address and port, --address and --port").await?;
     let healthz = match config.healthz_port {
         Some(port) => {

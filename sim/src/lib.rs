@@ -3,6 +3,7 @@
 //!
 //! Never part of a production path.
 
+pub mod api;
 pub mod checks;
 pub mod node;
 pub mod random;

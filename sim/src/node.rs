@@ -3,6 +3,7 @@
 //!
 //! Nothing here waits: time jumps from one event to the next. Equal seeds give equal runs.
 
+mod api;
 pub mod bridge;
 pub mod faults;
 pub mod host;
@@ -14,6 +15,7 @@ mod works;
 
 pub use options::Options;
 
+use crate::api::{ApiServer, WatchState};
 use crate::checks::Checks;
 use crate::node::faults::{CommitFate, Faults};
 use crate::node::host::Host;
@@ -63,6 +65,8 @@ enum Event {
     Fact(u64, Ingress),
     /// A fact of the event stream with this number.
     StreamFact(u64, Ingress),
+    /// The API server ends a watch.
+    EndWatch(Ticket),
     /// The agent starts.
     Boot,
 }
@@ -88,6 +92,8 @@ pub struct Node {
     pub files: Content,
     /// The manifest URL.
     pub url: Content,
+    /// The API server.
+    pub api: ApiServer,
     /// What goes wrong.
     pub faults: Faults,
     /// How targets of probes answer.
@@ -111,6 +117,8 @@ pub struct Node {
     lanes: Lanes,
     flying: BTreeMap<Ticket, Flying>,
     batch: Vec<Ingress>,
+    /// Watches that were accepted, by the ticket of their work.
+    watches: BTreeMap<Ticket, WatchState>,
     /// Number of the open event stream.
     stream: Option<u64>,
     streams: u64,
@@ -134,6 +142,7 @@ impl Node {
             host: Host { log_rate: options.log_rate, ..Host::default() },
             files: Content::default(),
             url: Content::default(),
+            api: ApiServer::default(),
             faults,
             moods: Moods::default(),
             journal: Vec::new(),
@@ -149,6 +158,7 @@ impl Node {
             lanes: Lanes::default(),
             flying: BTreeMap::new(),
             batch: Vec::new(),
+            watches: BTreeMap::new(),
             stream: None,
             streams: 0,
             down_until: Mono(0),
@@ -229,6 +239,7 @@ impl Node {
             Event::Fact(boot, fact) if boot == self.boots => self.batch.push(fact),
             Event::StreamFact(stream, fact) if Some(stream) == self.stream => self.batch.push(fact),
             Event::Fact(..) | Event::StreamFact(..) => {}
+            Event::EndWatch(ticket) => self.end_watch(ticket, "the server ended it"),
             Event::Boot => self.boot(),
         }
     }
@@ -280,6 +291,7 @@ impl Node {
         self.engine = None;
         self.batch.clear();
         self.stream = None;
+        self.watches.clear();
         self.lanes = Lanes::default();
         self.files.forget();
         self.url.forget();
@@ -611,10 +623,10 @@ impl Node {
         out
     }
 
-    /// Works under way or waiting, the opening of the event stream not counted.
+    /// Works under way or waiting, the opening of the event stream and watches not counted.
     #[must_use]
     pub fn busy(&self) -> usize {
-        self.flying.len() + self.lanes.waiting()
+        self.flying.len() - self.watches.len() + self.lanes.waiting()
     }
 
     /// True while the agent runs.

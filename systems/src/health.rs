@@ -50,11 +50,18 @@ fn take_runtime_info(
         let usable_before = runtime_usable(&health);
         let network_before = health.info.as_ref().is_some_and(|i| i.network_ready);
         match &arrived.outcome {
-            Outcome::Done(Answer::Cri(CriAnswer::RuntimeRead(info) | CriAnswer::RuntimeSeen { info, .. })) => {
-                if let Outcome::Done(Answer::Cri(CriAnswer::RuntimeSeen { handlers, .. })) = &arrived.outcome
+            Outcome::Done(Answer::Cri(
+                answer @ (CriAnswer::RuntimeRead(info)
+                | CriAnswer::RuntimeSeen { info, .. }
+                | CriAnswer::RuntimeDescribed { info, .. }),
+            )) => {
+                if let CriAnswer::RuntimeSeen { handlers, .. } | CriAnswer::RuntimeDescribed { handlers, .. } = answer
                     && *health.handlers != **handlers
                 {
                     health.handlers = handlers.as_slice().into();
+                }
+                if let CriAnswer::RuntimeDescribed { supplemental_groups, .. } = answer {
+                    health.supplemental_groups = *supplemental_groups;
                 }
                 if info.runtime_ready {
                     health.ready_seen = Some(clock.now.mono);

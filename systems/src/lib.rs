@@ -1,21 +1,26 @@
 //! Decision domains of the kubelet, one module each; shared helpers are `pods`.
 
 mod admission;
+pub mod apicall;
+pub mod events;
 pub mod expand;
 #[cfg(test)]
 mod fixtures;
 pub mod gc;
 pub mod health;
 pub mod journal;
+pub mod lease;
 pub mod lifecycle;
 pub mod links;
 pub mod logrotate;
 pub mod objects;
+pub mod node_object;
 mod planted;
 pub mod pleg;
 pub mod pods;
 pub mod probes;
 pub mod qos;
+pub mod reflector;
 pub mod report;
 mod restart;
 pub mod runtime;
@@ -46,5 +51,8 @@ pub fn plugin(engine: &mut Engine) {
     logrotate::plugin(engine);
     gc::plugin(engine);
     links::plugin(engine);
+    node_object::plugin(engine);
+    lease::plugin(engine);
+    events::plugin(engine);
     report::plugin(engine);
 }

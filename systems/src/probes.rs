@@ -17,7 +17,7 @@ use components::node::{Machine, NodeConfig};
 use components::probes::{Probe, Probes};
 use components::spec::PodSpec;
 use components::time::{Mono, Now};
-use components::world::{Desired, Lifecycle, Observed, PodKey};
+use components::world::{Desired, Flow, Lifecycle, Observed, PodKey};
 use engine::{Clock, Engine, Inbox, NewWork, Outbox, Owner, Phase, Recovered, Seed, TimerKind, Timers, Touched};
 use std::time::Duration;
 
@@ -62,13 +62,14 @@ fn on_grid(at: Mono) -> Mono {
 fn take_answers(
     clock: Res<Clock>,
     inbox: Res<Inbox>,
-    mut pods: Query<(&PodKey, &Desired, &mut Probes)>,
+    config: Res<NodeConfig>,
+    mut pods: Query<(&PodKey, &Desired, &mut Probes, &mut Flow)>,
     mut touched: ResMut<Touched>,
     mut numbers: ResMut<ProbeNumbers>,
 ) {
     for arrived in &inbox.completions {
         let Owner::Pod(pod) = arrived.owner else { continue };
-        let Ok((key, desired, mut probes)) = pods.get_mut(pod) else { continue };
+        let Ok((key, desired, mut probes, mut flow)) = pods.get_mut(pod) else { continue };
         let asked = |p: &Probe| p.in_flight.as_ref().is_some_and(|(ticket, ..)| *ticket == arrived.ticket);
         let Some(at) = probes.list.iter().position(asked) else { continue };
         let Some(spec) = &desired.spec else { continue };
@@ -82,12 +83,13 @@ fn take_answers(
         judge::count(probe, &result, clock.now.mono.since(since));
         numbers.changed = true;
         let change = judge::take(probe, set, &result);
+        let told = config.object.is_some() && attempt::tell(&mut flow.events, probe, &result, &arrived.outcome);
         if change.said {
             let container = spec.containers.get(usize::from(probe.container)).map_or("", |c| &*c.name);
             let (kind, output) = (probe.kind.as_str(), &*probe.message);
             tracing::info!(pod = %spec.full_name(), uid = %key.uid, container, probe = kind, output, "Probe failed");
         }
-        if change.verdict {
+        if change.verdict || told {
             touched.add(pod);
         }
     }

@@ -55,15 +55,16 @@ pub fn plugin(engine: &mut Engine) {
 fn take_answers(
     clock: Res<Clock>,
     inbox: Res<Inbox>,
-    mut pods: Query<(&Flow, &Desired, &mut PodVolumes)>,
+    mut pods: Query<(&mut Flow, &Desired, &mut PodVolumes)>,
     mut timers: ResMut<Timers>,
 ) {
     for arrived in &inbox.completions {
         let Owner::Pod(pod) = arrived.owner else { continue };
-        let Ok((flow, desired, mut volumes)) = pods.get_mut(pod) else { continue };
-        let Some((_, step)) = flow.in_flight.iter().find(|(ticket, _)| *ticket == arrived.ticket) else { continue };
+        let Ok((mut flow, desired, mut volumes)) = pods.get_mut(pod) else { continue };
+        let known = flow.in_flight.iter().find(|(ticket, _)| *ticket == arrived.ticket);
+        let Some((_, step)) = known.cloned() else { continue };
         let now = clock.now.mono;
-        match step {
+        match &step {
             Step::PreparePod => prepared(&mut volumes, &arrived.outcome, now),
             Step::SetUpVolume(index) => {
                 if let Some(volume) = volumes.volumes.get_mut(usize::from(*index)) {
@@ -74,13 +75,16 @@ fn take_answers(
                 let index = usize::from(*index);
                 let source = desired.spec.as_ref().and_then(|spec| spec.volumes.get(index)).map(|v| &v.source);
                 if let (Some(volume), Some(source)) = (volumes.volumes.get_mut(index), source) {
-                    images::take(volume, source, step, &arrived.outcome, now);
+                    images::take(volume, source, &step, &arrived.outcome, now);
                 }
             }
             Step::CleanPod(_) if matches!(arrived.outcome, Outcome::Done(_)) => {
                 volumes.volumes.iter_mut().for_each(|volume| volume.actual = None);
             }
             _ => continue,
+        }
+        for text in volumes.volumes.iter_mut().filter_map(|volume| volume.untold.take()) {
+            flow.events.warning("FailedMount", text, None);
         }
         if let Some(at) = volumes.volumes.iter().filter_map(|volume| volume.retry_at).min() {
             timers.arm_no_later(TimerKind::Pod, Owner::Pod(pod), at);
@@ -125,6 +129,7 @@ fn settle(volume: &mut VolumeRun, result: Result<(), String>, now: Mono) {
             if volume.error.as_ref() != Some(&text) {
                 tracing::warn!(volume = %volume.name, error = %text, "Volume could not be set up");
             }
+            volume.untold = Some(text.clone());
             volume.error = Some(text);
             volume.retry_at = Some(now.after(wait(volume.failures)));
             volume.failures = volume.failures.saturating_add(1);

@@ -10,6 +10,7 @@ fn boot() -> Boot {
         config: NodeConfig {
             root_dir: "/root-dir".to_owned(),
             pod_logs_dir: "/logs".to_owned(),
+            api: Some(components::node::ApiConfig::default()),
             reclaim: reclaim(),
             ..NodeConfig::default()
         },

@@ -4,6 +4,7 @@
 
 pub(crate) mod limits;
 pub(crate) mod node;
+pub(crate) mod object;
 
 use crate::driver::{Driver, DriverStats, Observer, Records, Stopped, Works};
 use crate::recorder::{Recorder, TraceStats};
@@ -14,6 +15,7 @@ use components::edge::store::Record;
 use components::ids::Ticket;
 use components::node::{Boot, Machine, NodeConfig};
 use components::snapshot::Snapshot;
+use io::apiserver::{ApiPort, Rates};
 use io::clock::Clock;
 use io::cri::{CriOptions, CriPort};
 use io::dispatch::{Dispatcher, Limits, Ports};
@@ -44,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) cri: CriOptions,
     /// Where pods come from.
     pub(crate) sources: SourcesOptions,
+    /// The kubeconfig and how much may be asked; `None` for a node that works on its own.
+    pub(crate) api: Option<(PathBuf, Rates)>,
     /// How much runs at a time.
     pub(crate) limits: Limits,
     /// Record ticks below `ROOT/traces`.
@@ -51,7 +55,7 @@ pub(crate) struct Plan {
 }
 
 /// The dispatcher of a real node.
-pub(crate) type NodeDispatcher = Dispatcher<CriPort, Host, SourcesPort, ProbesPort>;
+pub(crate) type NodeDispatcher = Dispatcher<CriPort, Host, SourcesPort, ProbesPort, ApiPort>;
 
 /// A node that runs.
 pub(crate) struct Running {
@@ -98,6 +102,10 @@ pub(crate) fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::R
         host: Host::new(host)?,
         sources: SourcesPort::new(plan.sources, ingress.clone()),
         probes: ProbesPort::new(),
+        api: match &plan.api {
+            Some((path, rates)) => ApiPort::from_file(path, *rates, ingress.clone())?,
+            None => ApiPort::absent(ingress.clone()),
+        },
     };
     let dispatcher = Dispatcher::new(ports, plan.limits, ingress.clone());
     let snapshots = Arc::new(ArcSwap::from_pointee(Snapshot::default()));

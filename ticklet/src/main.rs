@@ -5,6 +5,7 @@ mod driver;
 mod flags;
 mod load;
 mod recorder;
+mod reviews;
 mod run;
 mod serving;
 mod sim_cli;

@@ -8,7 +8,8 @@ use anyhow::{Context, bail};
 use components::config::{KubeletConfiguration, not_acted_on};
 use components::edge::Ingress;
 use components::edge::control::ControlIngress;
-use components::node::{Machine, UserIds};
+use components::node::{ApiConfig, Machine, UserIds};
+use io::apiserver::Rates;
 use io::cri::CriOptions;
 use io::cri::streams::StreamCalls;
 use io::dispatch::Limits;
@@ -60,8 +61,8 @@ fn node(loaded: Loaded) -> anyhow::Result<ExitCode> {
     if !unused.is_empty() {
         tracing::warn!(fields = %unused.join(", "), "Accepted, but not acted on by this version");
     }
-    if !loaded.flags.kubeconfig.is_empty() || !loaded.flags.bootstrap_kubeconfig.is_empty() {
-        bail!("--kubeconfig and --bootstrap-kubeconfig: this version runs standalone only; leave them out");
+    if !loaded.flags.bootstrap_kubeconfig.is_empty() {
+        bail!("--bootstrap-kubeconfig: not supported by this version; give a --kubeconfig that is ready");
     }
     let mut machine = machine(&loaded)?;
     refuse(config, &machine)?;
@@ -135,6 +136,11 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> anyhow::Result<Plan> 
         flags.maximum_dead_containers_per_container,
         flags.minimum_container_ttl_duration,
     ));
+    let api = (!flags.kubeconfig.is_empty()).then(|| (PathBuf::from(&flags.kubeconfig), rates(config)));
+    node.api = api.is_some().then(ApiConfig::default);
+    if api.is_some() {
+        node.object = Some(Box::new(compose::object::object(config, flags, &machine)?));
+    }
     Ok(Plan {
         config: node,
         machine,
@@ -144,9 +150,19 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> anyhow::Result<Plan> 
             image_endpoint: config.image_service_endpoint.clone(),
         },
         sources: SourcesOptions { paths: path.into_iter().collect(), url },
+        api,
         limits: Limits { pulls, ..Limits::default() },
         record: true,
     })
+}
+
+fn rates(config: &KubeletConfiguration) -> Rates {
+    Rates {
+        qps: config.kube_api_qps,
+        burst: config.kube_api_burst,
+        event_qps: config.event_record_qps,
+        event_burst: config.event_burst,
+    }
 }
 
 async fn serve(
@@ -164,14 +180,17 @@ async fn serve(
     if !plan.config.shutdown_bands.is_empty() {
         tracing::warn!("Shutdowns of the node are announced by SIGPWR; logind is not asked by this version");
     }
+    let api = plan.api.clone();
     let node = compose::start(plan, store, records)?;
+    let reviews = api
+        .map(|(path, rates)| crate::reviews::reviews(&path, rates, node.ingress.clone(), &loaded.config))
+        .transpose()?;
     let server = match serving {
-        Some(config) => {
-            Some(io::server::serve(config, crate::serving::readers(&node, runtime, node.traces.clone())).await?)
-        }
+        Some(config) => Some(io::server::serve(config, crate::serving::readers(&node, runtime, reviews)).await?),
         None => None,
     };
-    tracing::info!(node = %name, "Started ticklet, standalone");
+    let mode = if loaded.flags.kubeconfig.is_empty() { "standalone" } else { "in a cluster" };
+    tracing::info!(node = %name, mode, "Started ticklet");
     let broken = until_stopped(&node).await?;
     if let Some(server) = server {
         server.stop(SERVER_GRACE).await;

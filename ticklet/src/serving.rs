@@ -9,6 +9,7 @@ use components::config::gates::GateSet;
 use components::node::Machine;
 use io::cri::streams::StreamCalls;
 use io::metrics::{Descriptor, Exposition, MetricKind};
+use io::server::review::Reviews;
 use io::server::{Readers, ServerConfig, Switches, TlsPolicy, TlsSource};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -74,7 +75,8 @@ fn optional_path(path: &str) -> Option<PathBuf> {
 }
 
 /// What the pages are made from.
-pub(crate) fn readers(node: &Running, runtime: StreamCalls, traces: Option<Arc<TraceStats>>) -> Readers {
+pub(crate) fn readers(node: &Running, runtime: StreamCalls, reviews: Option<Arc<Reviews>>) -> Readers {
+    let traces = node.traces.clone();
     let stats = Arc::clone(&node.stats);
     let dispatcher = node.dispatcher.clone();
     Readers {
@@ -90,6 +92,7 @@ pub(crate) fn readers(node: &Running, runtime: StreamCalls, traces: Option<Arc<T
             }),
         ],
         runtime,
+        reviews,
     }
 }
 

@@ -116,6 +116,7 @@ async fn foreground(args: &ArgMatches, root: &Path, paths: Vec<PathBuf>) -> anyh
         root: root.to_owned(),
         cri: CriOptions { runtime_endpoint: text("runtime-endpoint"), image_endpoint: String::new() },
         sources: SourcesOptions { paths, url: None },
+        api: None,
         limits: Limits { pulls: 4, ..Limits::default() },
         record: true,
     };

@@ -66,7 +66,7 @@ pub fn encode(base: &mut Base, input: &Ingress, out: &mut Vec<u8>) -> Result<(),
         }
         plain => {
             out.push(PLAIN);
-            put(out, plain)
+            put(out, &redact::api(plain))
         }
     }
 }

@@ -2,16 +2,24 @@
 //! repeats the whole object. Every other byte stays, so that the core decides on a redacted object as it did on the
 //! real one (the digest is of the real one, and hashes of effects leave secrets out).
 //!
+//! Of what the API server said the same goes; of objects that hold secrets (`Secret`, tokens) every value of `data`,
+//! `stringData` and `status.token` goes.
+//!
 //! One exception: a value that a `subPathExpr` of the same container refers to names a directory on the node, which
 //! anyone sees and decisions depend on; it stays.
 
+use components::edge::api::{Answered, ApiAnswer, ApiEvent, ApiIngress};
 use components::edge::sources::Manifest;
+use components::edge::{Answer, Completion, Ingress, Outcome};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// What stands where a secret was.
 pub const REDACTED: &str = "<redacted>";
+/// The same where base64 is expected.
+pub const REDACTED_BASE64: &str = "PHJlZGFjdGVkPg==";
 /// kubectl keeps the object as it was applied in this annotation.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -21,6 +29,57 @@ pub fn manifest(manifest: &Manifest) -> Cow<'_, Manifest> {
     match json(&manifest.json) {
         Cow::Borrowed(_) => Cow::Borrowed(manifest),
         Cow::Owned(text) => Cow::Owned(Manifest { json: Arc::from(text), ..manifest.clone() }),
+    }
+}
+
+/// The fact without secrets, if it is one of the API server.
+#[must_use]
+pub fn api(input: &Ingress) -> Cow<'_, Ingress> {
+    match input {
+        Ingress::Completed(Completion { ticket, outcome: Outcome::Done(Answer::Api(ApiAnswer::Answered(it))) }) => {
+            let body = Arc::from(answer(&it.body, it.secret));
+            let answered = ApiAnswer::Answered(Box::new(Answered { body, ..(**it).clone() }));
+            let outcome = Outcome::Done(Answer::Api(answered));
+            Cow::Owned(Ingress::Completed(Completion { ticket: *ticket, outcome }))
+        }
+        Ingress::Api(ApiIngress::WatchEvents { watch, secret, events }) => {
+            let clean = |e: &ApiEvent| ApiEvent { kind: e.kind, object: Arc::from(answer(&e.object, *secret)) };
+            let events = events.iter().map(clean).collect();
+            Cow::Owned(Ingress::Api(ApiIngress::WatchEvents { watch: *watch, secret: *secret, events }))
+        }
+        other => Cow::Borrowed(other),
+    }
+}
+
+/// A text of the API server without secrets.
+fn answer(text: &str, secret: bool) -> Cow<'_, str> {
+    if !secret {
+        return json(text);
+    }
+    let Ok(mut object) = serde_json::from_str::<Value>(text) else { return Cow::Owned(REDACTED.to_owned()) };
+    match object.get_mut("items").and_then(Value::as_array_mut) {
+        Some(items) => items.iter_mut().for_each(hide),
+        None => hide(&mut object),
+    }
+    Cow::Owned(object.to_string())
+}
+
+/// Takes the values out of one object that holds secrets; keys and all else stay.
+fn hide(object: &mut Value) {
+    for field in ["data", "stringData"] {
+        let Some(values) = object.get_mut(field) else { continue };
+        match values.as_object_mut() {
+            Some(values) => values.values_mut().for_each(|value| *value = Value::from(REDACTED_BASE64)),
+            None => *values = Value::Null,
+        }
+    }
+    if let Some(token) = object.pointer_mut("/status/token") {
+        *token = Value::from(REDACTED);
+    }
+    if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+        && let Some(copy) = annotations.get_mut(LAST_APPLIED)
+    {
+        *copy = Value::from(REDACTED);
     }
 }
 
@@ -351,6 +410,37 @@ mod tests {
             check(text, REDACTED);
         }
         assert!(serde_json::from_str::<serde::de::IgnoredAny>(REDACTED).is_err());
+    }
+
+    #[test]
+    fn objects_that_hold_secrets_keep_their_keys_only() {
+        let text = concat!(
+            r#"{"metadata":{"name":"s","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"geheim"}},"#,
+            r#""data":{"k":"Z2VoZWlt"},"stringData":{"a":"geheim"},"status":{"token":"geheim","x":1}}"#
+        );
+        for text in [text.to_owned(), format!(r#"{{"items":[{text},{text}]}}"#)] {
+            let clean = answer(&text, true).into_owned();
+            assert!(!clean.contains("geheim") && !clean.contains("Z2VoZWlt"), "{clean}");
+            assert!(clean.contains(r#""k":"PHJlZGFjdGVkPg==""#) && clean.contains(r#""x":1"#), "{clean}");
+            assert_eq!(answer(&clean, true), clean.as_str());
+        }
+        assert_eq!(answer("geheim", true), REDACTED);
+        assert_eq!(answer(r#"{"data":"geheim"}"#, true), r#"{"data":null}"#);
+    }
+
+    #[test]
+    fn facts_of_the_api_server_are_cleaned() {
+        let pod = r#"{"spec":{"containers":[{"env":[{"name":"A","value":"geheim"}]}]}}"#;
+        let event = ApiEvent { kind: components::edge::api::EventKind::Added, object: Arc::from(pod) };
+        let watch = components::ids::Ticket(1);
+        let told = Ingress::Api(ApiIngress::WatchEvents { watch, secret: false, events: vec![event] });
+        let answered = Answered { status: 200, secret: false, body: Arc::from(pod), retry_after: None };
+        let outcome = Outcome::Done(Answer::Api(ApiAnswer::Answered(Box::new(answered))));
+        let done = Ingress::Completed(Completion { ticket: watch, outcome });
+        for fact in [told, done] {
+            assert!(format!("{fact:?}").contains("geheim"));
+            assert!(!format!("{:?}", api(&fact)).contains("geheim"));
+        }
     }
 
     #[test]

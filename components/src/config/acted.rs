@@ -9,6 +9,8 @@ const SETTLED: &[&str] = &[
     "address",
     "allowedUnsafeSysctls",
     "apiVersion",
+    "authentication",
+    "authorization",
     "cgroupDriver",
     "cgroupRoot",
     "cgroupsPerQOS",
@@ -23,8 +25,11 @@ const SETTLED: &[&str] = &[
     "cpuCFSQuotaPeriod",
     "crashLoopBackOff",
     "defaultPodSysctls",
+    "enableControllerAttachDetach",
     "enableDebuggingHandlers",
     "enableServer",
+    "eventBurst",
+    "eventRecordQPS",
     "failCgroupV1",
     "failSwapOn",
     "featureGates",
@@ -37,13 +42,22 @@ const SETTLED: &[&str] = &[
     "iptablesDropBit",
     "iptablesMasqueradeBit",
     "kind",
+    "kubeAPIBurst",
+    "kubeAPIQPS",
     "maxParallelImagePulls",
     "maxPods",
     "memoryReservationPolicy",
     "memoryThrottlingFactor",
+    "nodeLeaseDurationSeconds",
+    "nodeStatusMaxImages",
+    "nodeStatusReportFrequency",
+    "nodeStatusUpdateFrequency",
     "podLogsDir",
     "podPidsLimit",
     "port",
+    "providerID",
+    "registerNode",
+    "registerWithTaints",
     "registryBurst",
     "registryPullQPS",
     "resolvConf",
@@ -109,6 +123,6 @@ mod tests {
         config.logging.verbosity = 4;
         config.eviction_hard.insert("memory.available".into(), "1Gi".into());
         config.event_burst = 3;
-        assert_eq!(not_acted_on(&config), ["eventBurst", "cpuManagerPolicy", "evictionHard"]);
+        assert_eq!(not_acted_on(&config), ["cpuManagerPolicy", "evictionHard"]);
     }
 }

@@ -95,6 +95,8 @@ pub enum CriEffect {
         /// The container.
         id: ContainerId,
     },
+    /// `ListImages`, everything.
+    ListImages,
 }
 
 /// The sandboxes and containers of a pod that are known by id.
@@ -146,6 +148,32 @@ pub enum CriAnswer {
         /// Its handlers, by name.
         handlers: Vec<RuntimeHandler>,
     },
+    /// To `ListImages`: the largest first, then by id.
+    ImagesListed(Vec<ListedImage>),
+    /// To `ReadRuntime`, with everything it says of itself.
+    RuntimeDescribed {
+        /// The runtime.
+        info: RuntimeInfo,
+        /// Its handlers, by name.
+        handlers: Vec<RuntimeHandler>,
+        /// It acts on `supplementalGroupsPolicy`; `None` when it lists no features.
+        supplemental_groups: Option<bool>,
+    },
+}
+
+/// An image that is on the node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ListedImage {
+    /// Image id.
+    pub id: Arc<str>,
+    /// `repository@digest` names.
+    pub digests: Vec<String>,
+    /// `repository:tag` names.
+    pub tags: Vec<String>,
+    /// In bytes.
+    pub size: u64,
+    /// Never to be removed.
+    pub pinned: bool,
 }
 
 /// An image that is here.

@@ -1,6 +1,7 @@
 //! One short line for a work or an input, for logs, traces and divergence reports. Never holds a secret: only names,
 //! ids and counts are shown.
 
+use super::api::{ApiAnswer, ApiEffect, ApiIngress};
 use super::control::ControlIngress;
 use super::cri::{CriAnswer, CriEffect, CriIngress, SandboxConfig};
 use super::hooks::{HooksAnswer, HooksEffect};
@@ -54,6 +55,8 @@ impl fmt::Display for WorkLabel<'_> {
             Effect::Sources(SourcesEffect::FetchManifestUrl) => f.write_str("FetchManifestUrl"),
             Effect::Probes(effect) => probe_effect(effect, f),
             Effect::Hooks(HooksEffect::CallHttp(call)) => write!(f, "CallHttp {}:{}", call.host, call.port),
+            Effect::Api(ApiEffect::Request(it)) => write!(f, "{} {}", it.method.as_str(), it.path),
+            Effect::Api(ApiEffect::Watch(it)) => write!(f, "WATCH {}", it.path),
         }
     }
 }
@@ -81,6 +84,10 @@ impl fmt::Display for InputLabel<'_> {
             Ingress::Sources(SourcesIngress::ManifestsTouched) => f.write_str("ManifestsTouched"),
             Ingress::Store(StoreIngress::CommitFailed { records, message }) => {
                 write!(f, "CommitFailed of {} records: {message}", records.len())
+            }
+            Ingress::Api(ApiIngress::WatchOpened { watch }) => write!(f, "WatchOpened #{}", watch.0),
+            Ingress::Api(ApiIngress::WatchEvents { watch, events, .. }) => {
+                write!(f, "WatchEvents #{} {} events", watch.0, events.len())
             }
         }
     }
@@ -127,6 +134,7 @@ fn cri_effect(effect: &CriEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "StopContainer {id} grace {grace_seconds}s")
         }
         CriEffect::RemoveContainer { id } => write!(f, "RemoveContainer {}", short_id(id.as_str())),
+        CriEffect::ListImages => f.write_str("ListImages"),
         CriEffect::ReopenLog { id } => write!(f, "ReopenLog {}", short_id(id.as_str())),
         CriEffect::ExecSync { id, timeout_seconds, .. } => {
             // Without the command, which may hold a secret.
@@ -206,12 +214,16 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Probes(ProbesAnswer::PassedWithWarning { message }) => write!(f, "ProbePassed: {message}"),
         Answer::Probes(ProbesAnswer::NotPassed { message }) => write!(f, "ProbeFailed: {message}"),
         Answer::Hooks(HooksAnswer::Called { status, .. }) => write!(f, "HookCalled status {status}"),
+        Answer::Api(ApiAnswer::Answered(it)) => write!(f, "Answered status {} {} bytes", it.status, it.body.len()),
+        Answer::Api(ApiAnswer::WatchEnded { message }) => write!(f, "WatchEnded: {message}"),
     }
 }
 
 fn cri_answer(answer: &CriAnswer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match answer {
-        CriAnswer::RuntimeRead(info) | CriAnswer::RuntimeSeen { info, .. } => {
+        CriAnswer::RuntimeRead(info)
+        | CriAnswer::RuntimeSeen { info, .. }
+        | CriAnswer::RuntimeDescribed { info, .. } => {
             let (name, version) = (&info.name, &info.version);
             let (runtime, network) = (info.runtime_ready, info.network_ready);
             write!(f, "RuntimeRead {name} {version} ready {runtime} network {network}")
@@ -232,6 +244,7 @@ fn cri_answer(answer: &CriAnswer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         CriAnswer::ContainerCreated { id } => {
             write!(f, "ContainerCreated {}", short_id(id.as_str()))
         }
+        CriAnswer::ImagesListed(images) => write!(f, "ImagesListed {} images", images.len()),
         CriAnswer::Executed { exit_code, .. } => write!(f, "Executed exit {exit_code}"),
     }
 }

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use components::edge::cri::{
-    ContainerState, ContainerStatus, CriAnswer, FoundImage, PodInspection, RuntimeHandler, RuntimeInfo, SandboxState,
-    SandboxStatus,
+    ContainerState, ContainerStatus, CriAnswer, FoundImage, ListedImage, PodInspection, RuntimeHandler, RuntimeInfo,
+    SandboxState, SandboxStatus,
 };
 use components::ids::{ContainerId, SandboxId};
 use components::time::Wall;
@@ -44,6 +44,23 @@ pub(super) fn runtime_info(
         message: complaints.join(", "),
         cgroup_driver: driver,
     }
+}
+
+/// All images, the largest first; those of a size by id.
+pub(super) fn listed_images(listed: pb::ListImagesResponse) -> Vec<ListedImage> {
+    let mut images: Vec<ListedImage> = listed
+        .images
+        .into_iter()
+        .map(|image| ListedImage {
+            id: image.id.into(),
+            digests: image.repo_digests,
+            tags: image.repo_tags,
+            size: image.size,
+            pinned: image.pinned,
+        })
+        .collect();
+    images.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
+    images
 }
 
 /// What the handlers can do, by name; runtimes before CRI 1.30 do not say.

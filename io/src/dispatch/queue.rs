@@ -23,7 +23,7 @@ const FAILED_LANES: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Start {
     key: Key,
-    ticket: Ticket,
+    pub(super) ticket: Ticket,
     pub(super) effect: Effect,
     pub(super) timeout: Duration,
     pub(super) abort: AbortRegistration,

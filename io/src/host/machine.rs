@@ -1,8 +1,11 @@
 //! The machine's facts, read once at start.
 
 mod address;
+mod identity;
 mod resolver;
 pub mod users;
+
+pub use self::identity::identity;
 
 use super::HostError;
 use components::edge::FailureClass;

@@ -30,10 +30,14 @@ impl Lazy {
 /// When the provider lacks the default versions.
 pub(crate) fn configuration() -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| error.to_string())?;
-    let verifier = Arc::new(Anyone { provider });
-    Ok(Arc::new(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
+    Ok(Arc::new(builder.dangerous().with_custom_certificate_verifier(anyone()).with_no_client_auth()))
+}
+
+/// A verifier that takes every certificate.
+pub(crate) fn anyone() -> Arc<dyn ServerCertVerifier> {
+    Arc::new(Anyone { provider: Arc::new(rustls::crypto::aws_lc_rs::default_provider()) })
 }
 
 /// Takes every certificate, but only from who holds its key.

@@ -4,6 +4,7 @@
 //! file that became unusable leaves what was loaded before in force, and is named once in the log.
 
 use super::identity::{ANONYMOUS, ClientCa, Identity};
+use super::review::{Reviews, bearer};
 use super::tls::{self, Terms};
 use super::{ServerConfig, ServerError};
 use arc_swap::ArcSwap;
@@ -37,6 +38,8 @@ pub(super) struct Credentials {
     terms: Terms,
     anonymous: bool,
     tokens: bool,
+    /// Whom tokens are looked up with.
+    reviews: Option<Arc<Reviews>>,
     loaded: ArcSwap<Loaded>,
     seen: Mutex<Seen>,
 }
@@ -57,7 +60,7 @@ impl Credentials {
     ///
     /// # Errors
     /// When one of them is unusable.
-    pub(super) fn new(config: &ServerConfig) -> Result<Self, ServerError> {
+    pub(super) fn new(config: &ServerConfig, reviews: Option<Arc<Reviews>>) -> Result<Self, ServerError> {
         let (cert, key) = tls::files(&config.tls)?;
         let terms = Terms::new(&config.tls_policy)?;
         let client_ca = config.client_ca.clone();
@@ -70,6 +73,7 @@ impl Credentials {
             terms,
             anonymous: config.anonymous,
             tokens: config.token_webhook,
+            reviews,
             loaded: ArcSwap::from_pointee(loaded),
             seen: Mutex::new(Seen { at: Instant::now(), stamps }),
         })
@@ -101,12 +105,15 @@ impl Credentials {
                 .map_err(|error| tracing::info!(%error, "Client certificate was refused"))
                 .ok();
         }
-        // A token that can't be looked up is a wrong one: it never turns into nobody.
-        if self.tokens && headers.contains_key(AUTHORIZATION) {
-            return None;
+        let header = headers.get(AUTHORIZATION).filter(|_| self.tokens);
+        if let Some(token) = header.and_then(|header| header.to_str().ok()).and_then(bearer) {
+            // A token that can't be looked up is a wrong one: it never turns into nobody.
+            let reviews = self.reviews.as_ref()?;
+            let found = reviews.identify(token).await;
+            return found.map_err(|error| tracing::warn!(%error, "A token could not be looked up")).ok().flatten();
         }
-        self.anonymous
-            .then(|| Identity { user: ANONYMOUS.to_owned(), groups: vec!["system:unauthenticated".to_owned()] })
+        let groups = vec!["system:unauthenticated".to_owned()];
+        self.anonymous.then(|| Identity { user: ANONYMOUS.to_owned(), groups, ..Identity::default() })
     }
 
     fn look(&self) {

@@ -4,6 +4,7 @@
 //! client CA is looked at for each request, so that a bad one is told 401 and a changed CA counts at once.
 
 use super::ServerError;
+use super::review::AUTHENTICATED;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -11,6 +12,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -19,12 +21,16 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub(super) const ANONYMOUS: &str = "system:anonymous";
 
 /// Who sends a request.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Identity {
     /// Name, the certificate's common name.
     pub(super) user: String,
+    /// Uid, where a token told it.
+    pub(super) uid: String,
     /// Groups, the certificate's organizations.
     pub(super) groups: Vec<String>,
+    /// What else a token told.
+    pub(super) extra: BTreeMap<String, Vec<String>>,
 }
 
 /// The client CA.
@@ -67,8 +73,8 @@ impl ClientCa {
         let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().ok().map(str::to_owned);
         // As Go does, the last common name counts.
         let user = subject.iter_common_name().filter_map(text).last().unwrap_or_default();
-        let groups = subject.iter_organization().filter_map(text).collect();
-        Ok(Identity { user, groups })
+        let groups = subject.iter_organization().filter_map(text).chain([AUTHENTICATED.to_owned()]).collect();
+        Ok(Identity { user, groups, ..Identity::default() })
     }
 }
 

@@ -84,8 +84,8 @@ impl Site {
             let Some(identity) = self.credentials.identify(&peer.certificates, request.headers()).await else {
                 return response(StatusCode::UNAUTHORIZED, TEXT, "Unauthorized");
             };
-            if let Err(message) = self.admit(&identity, request.method(), path) {
-                return response(StatusCode::FORBIDDEN, TEXT, message);
+            if let Err((status, message)) = self.admit(&identity, request.method(), path).await {
+                return response(status, TEXT, message);
             }
         }
         let Some(target) = self.target(listener, path) else {
@@ -157,8 +157,8 @@ impl Site {
         }
     }
 
-    /// What is allowed is known only as everything or nothing: without an API nobody can be asked.
-    fn admit(&self, identity: &Identity, method: &Method, path: &str) -> Result<(), String> {
+    /// Whether somebody may do this: the first subresource that is allowed counts.
+    async fn admit(&self, who: &Identity, method: &Method, path: &str) -> Result<(), (StatusCode, String)> {
         if self.config.always_allow {
             return Ok(());
         }
@@ -169,8 +169,22 @@ impl Site {
             Method::DELETE => "delete",
             _ => "get",
         };
-        let (user, names) = (&identity.user, subresources(path));
-        Err(format!("Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{names}])\n"))
+        let (user, names) = (&who.user, subresources(path));
+        if let Some(reviews) = &self.readers.reviews {
+            for name in names.split(' ') {
+                match reviews.may(who, verb, name, &self.config.node_name).await {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, %user, subresource = name, "An access could not be looked up");
+                        let asked = format!("user={user}, verb={verb}, resource=nodes, subresource={name}");
+                        return Err((StatusCode::INTERNAL_SERVER_ERROR, format!("Authorization error ({asked})")));
+                    }
+                }
+            }
+        }
+        let refused = format!("Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{names}])\n");
+        Err((StatusCode::FORBIDDEN, refused))
     }
 
     fn healthz(&self, check: Option<&'static str>, query: &str) -> Response<Body> {
@@ -258,6 +272,7 @@ fn subresources(path: &str) -> &'static str {
         ("/logs", "log"),
         ("/checkpoint", "checkpoint"),
         ("/pods", "pods proxy"),
+        ("/allocatedPods", "pods proxy"),
         ("/runningpods", "pods proxy"),
         ("/healthz", "healthz proxy"),
         ("/configz", "configz proxy"),

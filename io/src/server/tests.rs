@@ -106,6 +106,7 @@ fn readers(snapshot: Snapshot) -> Readers {
         clock: Clock::default(),
         metrics: vec![own],
         runtime: StreamCalls::new(&nobody, Duration::from_secs(5)).unwrap(),
+        reviews: None,
     }
 }
 

@@ -141,7 +141,8 @@ async fn a_healthy_runtime_says_who_it_is() {
         message: String::new(),
         cgroup_driver: Some("cgroupfs".into()),
     };
-    assert_eq!(rig.run(CriEffect::ReadRuntime).await, done(CriAnswer::RuntimeSeen { info, handlers: Vec::new() }));
+    let described = CriAnswer::RuntimeDescribed { info, handlers: Vec::new(), supplemental_groups: None };
+    assert_eq!(rig.run(CriEffect::ReadRuntime).await, done(described));
 }
 
 #[tokio::test]
@@ -162,7 +163,8 @@ async fn an_old_runtime_without_runtime_config_is_tolerated_and_complaints_are_t
         message: "NetworkReady=false reason:Why message:because".into(),
         cgroup_driver: None,
     };
-    assert_eq!(rig.run(CriEffect::ReadRuntime).await, done(CriAnswer::RuntimeSeen { info, handlers: Vec::new() }));
+    let described = CriAnswer::RuntimeDescribed { info, handlers: Vec::new(), supplemental_groups: None };
+    assert_eq!(rig.run(CriEffect::ReadRuntime).await, done(described));
 }
 
 fn sandbox(id: usize) -> pb::PodSandbox {

@@ -84,7 +84,7 @@ impl Checks {
                 self.check_sources_read(uid, "its remains are removed", now);
             }
             Effect::Host(HostEffect::RemoveLogs(_)) => self.check_sources_read(uid, "a log is removed", now),
-            Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) | Effect::Hooks(_) => {}
+            Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) | Effect::Hooks(_) | Effect::Api(_) => {}
         }
     }
 
@@ -308,11 +308,13 @@ fn owner(effect: &Effect, runtime: &Runtime) -> Option<PodUid> {
             | CriEffect::ExecSync { id, .. }
             | CriEffect::RemoveContainer { id }
             | CriEffect::ReopenLog { id } => of_container(id),
-            CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::FindImage { .. } | CriEffect::WatchEvents => {
-                None
-            }
+            CriEffect::ReadRuntime
+            | CriEffect::ListRuntime
+            | CriEffect::ListImages
+            | CriEffect::FindImage { .. }
+            | CriEffect::WatchEvents => None,
         },
-        Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) | Effect::Hooks(_) => None,
+        Effect::Host(_) | Effect::Sources(_) | Effect::Probes(_) | Effect::Hooks(_) | Effect::Api(_) => None,
     }
 }
 

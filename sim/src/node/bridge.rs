@@ -4,7 +4,7 @@ use crate::runtime::Runtime;
 use crate::runtime::model::{Container, ContainerRequest, Refusal, Sandbox, SandboxRequest};
 use components::edge::cri::{
     ContainerBrief, ContainerConfig, ContainerState, ContainerStatus, CriAnswer, CriEffect, FoundImage, KnownObjects,
-    NamespaceMode, PodInspection, RuntimeInfo, RuntimeList, SandboxBrief, SandboxConfig, SandboxStatus,
+    ListedImage, NamespaceMode, PodInspection, RuntimeInfo, RuntimeList, SandboxBrief, SandboxConfig, SandboxStatus,
 };
 use components::edge::{Answer, Failure, FailureClass};
 use components::ids::PodUid;
@@ -37,6 +37,7 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
             uid: None,
             username: String::new(),
         })),
+        CriEffect::ListImages => CriAnswer::ImagesListed(images(runtime)),
         CriEffect::PullImage { image, .. } => {
             CriAnswer::ImagePulled { image_ref: runtime.images.pull(image).map_err(failure)? }
         }
@@ -89,6 +90,19 @@ fn info(runtime: &Runtime) -> RuntimeInfo {
         message: if runtime.network_ready { String::new() } else { "cni plugin not initialized".into() },
         cgroup_driver: Some("cgroupfs".into()),
     }
+}
+
+fn images(runtime: &Runtime) -> Vec<ListedImage> {
+    let listed = |image: &crate::runtime::images::Image| ListedImage {
+        id: Arc::clone(&image.id),
+        digests: Vec::new(),
+        tags: vec![image.name.clone()],
+        size: image.size,
+        pinned: false,
+    };
+    let mut images: Vec<ListedImage> = runtime.images.iter().map(listed).collect();
+    images.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
+    images
 }
 
 fn list(runtime: &Runtime) -> RuntimeList {

@@ -1,6 +1,7 @@
 //! What goes wrong: faults that a scenario names, and chance within the bounds of a plan.
 
 use crate::rng::Rng;
+use components::edge::api::ApiEffect;
 use components::edge::cri::CriEffect;
 use components::edge::hooks::HooksEffect;
 use components::edge::host::HostEffect;
@@ -139,7 +140,8 @@ impl Faults {
         if let Some(what) = self.take_planned(name(effect), target) {
             return planned_fate(quiet, what);
         }
-        if now >= self.until || matches!(effect, Effect::Cri(CriEffect::WatchEvents)) {
+        let stream = matches!(effect, Effect::Cri(CriEffect::WatchEvents) | Effect::Api(ApiEffect::Watch(_)));
+        if now >= self.until || stream {
             return quiet;
         }
         let mut fate = self.drawn();
@@ -255,6 +257,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             CriEffect::StopSandbox { .. } => "StopSandbox",
             CriEffect::RemoveSandbox { .. } => "RemoveSandbox",
             CriEffect::FindImage { .. } => "FindImage",
+            CriEffect::ListImages => "ListImages",
             CriEffect::PullImage { .. } => "PullImage",
             CriEffect::CreateContainer { .. } => "CreateContainer",
             CriEffect::StartContainer { .. } => "StartContainer",
@@ -281,6 +284,8 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::ReadEnvFiles(_) => "ReadEnvFiles",
         },
         Effect::Hooks(HooksEffect::CallHttp(_)) => "CallHttp",
+        Effect::Api(ApiEffect::Request(request)) => request.method.as_str(),
+        Effect::Api(ApiEffect::Watch(_)) => "WATCH",
         Effect::Sources(read) => match read {
             SourcesEffect::ReadManifests => "ReadManifests",
             SourcesEffect::FetchManifestUrl => "FetchManifestUrl",

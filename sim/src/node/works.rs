@@ -2,7 +2,8 @@
 
 use super::faults::{self, End, Fate};
 use super::probes::Meets;
-use super::{Event, Node, bridge};
+use super::{Event, Node, api, bridge};
+use components::edge::api::ApiEffect;
 use components::edge::cri::{CriAnswer, CriEffect, CriIngress};
 use components::edge::hooks::{HooksAnswer, HooksEffect};
 use components::edge::host::HostEffect;
@@ -41,9 +42,23 @@ impl Flying {
             _ => None,
         }
     }
+
+    pub(super) fn effect(&self) -> &Effect {
+        &self.work.effect
+    }
+
+    pub(super) fn bring(&mut self, answer: Answer) {
+        self.result = Some(Ok(answer));
+    }
 }
 
 impl Node {
+    pub(super) fn bring(&mut self, ticket: Ticket, answer: Answer) {
+        if let Some(flying) = self.flying.get_mut(&ticket) {
+            flying.bring(answer);
+        }
+    }
+
     pub(super) fn submit(&mut self, work: Work) {
         let moves = self.lanes.push(work);
         self.follow(moves);
@@ -63,6 +78,10 @@ impl Node {
         let mut fate = self.faults.fate(self.now, &work.effect, &target);
         if matches!(work.effect, Effect::Cri(_)) && self.now < self.down_until {
             fate.end = End::Refused(FailureClass::Unavailable, "connection refused".into());
+        }
+        if matches!(work.effect, Effect::Api(_)) && self.api_is_down() {
+            let (class, message) = api::refused();
+            fate.end = End::Refused(class, message);
         }
         let silence = match &work.effect {
             Effect::Probes(effect) => Some(self.meets(effect)),
@@ -106,6 +125,11 @@ impl Node {
             let scripted = self.scripted(id, 0).is_some();
             flying.command_ends = if scripted { Some(self.now) } else { runs.map(|runs| self.now.after(runs)) };
         }
+        if matches!(flying.work.effect, Effect::Api(ApiEffect::Watch(_))) {
+            self.open_watch(ticket, &mut flying);
+            self.flying.insert(ticket, flying);
+            return;
+        }
         flying.result = Some(self.execute(&flying.work));
         if let Effect::Sources(read) = &flying.work.effect {
             flying.version = self.version(read);
@@ -147,6 +171,9 @@ impl Node {
             }
             Effect::Sources(SourcesEffect::ReadManifests) => Ok(Answer::Sources(self.files.read(Source::File))),
             Effect::Sources(SourcesEffect::FetchManifestUrl) => Ok(Answer::Sources(self.url.read(Source::Http))),
+            Effect::Api(ApiEffect::Request(request)) => Ok(self.ask_api(request)),
+            // Opened apart, see `open_watch`.
+            Effect::Api(ApiEffect::Watch(_)) => Ok(Answer::Nothing),
             // Every port of a pod answers.
             Effect::Hooks(HooksEffect::CallHttp(_)) => {
                 Ok(Answer::Hooks(HooksAnswer::Called { status: 200, fell_back: false }))
@@ -249,6 +276,7 @@ impl Node {
 
     fn finish(&mut self, ticket: Ticket, outcome: Outcome) {
         let Some(flying) = self.flying.remove(&ticket) else { return };
+        self.watches.remove(&ticket);
         let done = matches!(outcome, Outcome::Done(_));
         if let (Outcome::Done(_), Effect::Sources(read)) = (&outcome, &flying.work.effect) {
             match read {
@@ -307,6 +335,22 @@ impl Node {
         }
     }
 
+    /// The API server went away: every request under way fails, done or not.
+    pub(super) fn fail_requests(&mut self) {
+        let requests =
+            self.flying.iter_mut().filter(|(_, f)| matches!(f.work.effect, Effect::Api(ApiEffect::Request(_))));
+        let mut failed = Vec::new();
+        for (ticket, flying) in requests {
+            let (class, message) = api::refused();
+            let done = flying.result.is_some();
+            flying.fate.end = if done { End::DoneButFailed(class, message) } else { End::Refused(class, message) };
+            failed.push(*ticket);
+        }
+        for ticket in failed {
+            self.answer(ticket);
+        }
+    }
+
     // === texts ===
 
     fn target(&self, work: &Work) -> String {
@@ -317,6 +361,7 @@ impl Node {
                 None => self.lane_name(&work.lane),
             },
             Effect::Hooks(_) => self.lane_name(&work.lane),
+            Effect::Api(call) => call.path().split('?').next().unwrap_or_default().to_owned(),
             Effect::Sources(_) => String::new(),
             Effect::Probes(effect) => self.probe_target(effect),
         }
@@ -328,7 +373,9 @@ impl Node {
             sandbox.map_or_else(|| "gone".to_owned(), |s| self.pod_name(&s.request.namespace, &s.request.name))
         };
         match effect {
-            CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => String::new(),
+            CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::ListImages | CriEffect::WatchEvents => {
+                String::new()
+            }
             CriEffect::InspectPod { uid, .. } => self.name_of(uid),
             CriEffect::RunSandbox { config, .. } => self.pod_name(&config.namespace, &config.name),
             CriEffect::StopSandbox { id } | CriEffect::RemoveSandbox { id } => of_sandbox(id),

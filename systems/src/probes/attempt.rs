@@ -3,9 +3,10 @@
 use components::edge::cri::{CriAnswer, CriEffect, PodInspection, SandboxState};
 use components::edge::probes::{GrpcTarget, HttpTarget, ProbesAnswer, ProbesEffect, TcpTarget};
 use components::edge::{Answer, Effect, Outcome};
+use components::events::PodEvents;
 use components::ids::{ContainerId, Sensitive};
 use components::node::Machine;
-use components::probes::{Probe, ProbeAction, ProbeSpec};
+use components::probes::{Probe, ProbeAction, ProbeKind, ProbeSpec};
 use components::spec::PodSpec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +117,27 @@ pub(super) fn result(set: &ProbeSpec, outcome: &Outcome) -> Attempted {
         Outcome::Done(_) => Attempted::Unasked("unexpected answer".to_owned()),
         Outcome::Cancelled => Attempted::Unasked("cancelled".to_owned()),
     }
+}
+
+/// Notes what the cluster is told of an attempt; false when there is nothing to tell.
+pub(super) fn tell(events: &mut PodEvents, probe: &Probe, result: &Attempted, outcome: &Outcome) -> bool {
+    let kind = match probe.kind {
+        ProbeKind::Liveness => "Liveness",
+        ProbeKind::Readiness => "Readiness",
+        ProbeKind::Startup => "Startup",
+    };
+    let (reason, text) = match (result, outcome) {
+        (Attempted::Passed, Outcome::Done(Answer::Probes(ProbesAnswer::PassedWithWarning { message }))) => {
+            ("ProbeWarning", format!("{kind} probe warning: {message}"))
+        }
+        (Attempted::Passed, _) => return false,
+        (Attempted::Failed(message), _) => ("Unhealthy", format!("{kind} probe failed: {message}")),
+        (Attempted::Unasked(message), _) => {
+            ("Unhealthy", format!("{kind} probe errored and resulted in unknown state: {message}"))
+        }
+    };
+    events.warning(reason, text, Some(probe.container));
+    true
 }
 
 fn timed_out(set: &ProbeSpec) -> String {

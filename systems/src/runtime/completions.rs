@@ -43,7 +43,8 @@ pub(super) fn take_completions(
         let mut run = run.and_then(|entity| runs.get_mut(entity).ok());
         let spec = index.and_then(|i| desired.spec.as_ref()?.containers.get(usize::from(i)));
         let version = observed.version;
-        let mut taken = Taken { flow: &mut flow, now, version, inspect: None, wake: None };
+        let image = spec.map_or_else(|| "".into(), |container| Arc::clone(&container.image));
+        let mut taken = Taken { flow: &mut flow, now, version, index, image, inspect: None, wake: None };
         match (run.as_deref_mut(), &step) {
             (run, Step::RunHook(_, id, kind)) => taken.hook(run, id, *kind, arrived.ticket, &arrived.outcome),
             (Some(run), _) => {
@@ -112,6 +113,10 @@ struct Taken<'a> {
     now: Mono,
     /// Version of the pod's last inspection.
     version: u64,
+    /// The container it is about, where it is about one.
+    index: Option<u16>,
+    /// That container's image, as its spec names it.
+    image: Arc<str>,
     /// Look at the pod again.
     inspect: Option<Look>,
     /// Look at the pod again at this time.
@@ -223,6 +228,14 @@ impl Taken<'_> {
             tracing::warn!(reason, error = %text, "Pod could not be brought forward");
         }
         self.flow.last_event = format!("{reason}: {text}").into();
+        match reason {
+            "FailedCreatePodSandBox" => {
+                self.flow.events.warning(reason, format!("Failed to create pod sandbox: {text}"), None);
+            }
+            "FailedKillPod" => self.flow.events.warning(reason, format!("error killing pod: {text}"), None),
+            "FailedMount" => self.flow.events.warning(reason, text.clone(), None),
+            _ => {}
+        }
         self.flow.error = Some((reason, text));
         let wait = Duration::from_secs(1 << self.flow.failures.min(4)).min(POD_RETRY_MAX);
         self.flow.failures = self.flow.failures.saturating_add(1);
@@ -235,6 +248,11 @@ impl Taken<'_> {
         match (step, outcome) {
             (Step::FindImage(_), Outcome::Done(Answer::Cri(CriAnswer::ImageFound(found)))) => match found {
                 Some(image) => {
+                    if run.progress != Progress::ImagePulled {
+                        let image = &self.image;
+                        let text = "already present on machine and can be accessed by the pod";
+                        self.flow.events.normal("Pulled", format!("Container image \"{image}\" {text}"), self.index);
+                    }
                     run.image = Some(image.clone());
                     run.progress = Progress::ImageReady;
                 }
@@ -244,6 +262,8 @@ impl Taken<'_> {
             (Step::PullImage(_), Outcome::Done(Answer::Cri(CriAnswer::ImagePulled { .. }))) => {
                 run.pull_backoff = components::world::Backoff::default();
                 run.progress = Progress::ImagePulled;
+                let text = format!("Successfully pulled image \"{}\"", self.image);
+                self.flow.events.normal("Pulled", text, self.index);
                 self.note("Pulled image", name);
             }
             (Step::PullImage(_), Outcome::Cancelled) => run.progress = Progress::Idle,
@@ -261,6 +281,7 @@ impl Taken<'_> {
                     self.flow.new_since = self.version;
                 }
                 run.progress = Progress::Created(id.clone());
+                self.flow.events.normal("Created", "Container created", self.index);
             }
             (Step::CreateContainer(_), Outcome::Cancelled) => {
                 // Its preparation failed and has said why, or its tick was not made durable.
@@ -276,6 +297,7 @@ impl Taken<'_> {
                 run.image = None;
                 run.waiting = None;
                 self.wrote_log(name, run.attempt);
+                self.flow.events.normal("Started", "Container started", self.index);
                 self.note("Started container", name);
                 self.inspect = Some(Look::ContainerStarted(Arc::clone(&id.0)));
             }
@@ -322,6 +344,7 @@ impl Taken<'_> {
         };
         hook.state = HookState::Failed;
         self.flow.last_event = format!("{}: {why}", hooks::event(kind)).into();
+        self.flow.events.warning(hooks::event(kind), hooks::told(kind), self.index);
         if let Some(run) = run.filter(|_| kind == HookKind::PostStart) {
             run.waiting = Some(("PostStartHookError", why));
         }
@@ -334,6 +357,12 @@ impl Taken<'_> {
     /// A container's attempt failed: start over after a while.
     fn put_off(&mut self, run: &mut ContainerRun, reason: &'static str, message: String) {
         self.flow.last_event = format!("{reason}: {message}").into();
+        if reason == "ImageInspectError" {
+            let text = format!("Failed to inspect image \"{}\": {message}", self.image);
+            self.flow.events.warning("InspectFailed", text, self.index);
+        }
+        let said = if reason == "ImageInspectError" { reason } else { &message };
+        self.flow.events.warning("Failed", format!("Error: {said}"), self.index);
         run.waiting = Some((reason, message));
         run.progress = Progress::Idle;
         run.image = None;
@@ -345,6 +374,9 @@ impl Taken<'_> {
     fn pull_failed(&mut self, run: &mut ContainerRun, message: String) {
         backoff::fail(&mut run.pull_backoff, self.now, backoff::PULL_MAX);
         self.flow.last_event = format!("ErrImagePull: {message}").into();
+        let text = format!("Failed to pull image \"{}\": {message}", self.image);
+        self.flow.events.warning("Failed", text, self.index);
+        self.flow.events.warning("Failed", "Error: ErrImagePull", self.index);
         run.pull_error.clone_from(&message);
         run.waiting = Some(("ErrImagePull", message));
         run.progress = Progress::Idle;

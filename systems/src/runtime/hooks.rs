@@ -12,6 +12,14 @@ pub(super) const fn event(kind: HookKind) -> &'static str {
     }
 }
 
+/// Message of that event.
+pub(super) const fn told(kind: HookKind) -> &'static str {
+    match kind {
+        HookKind::PostStart => "PostStartHook failed",
+        HookKind::PreStop => "PreStopHook failed",
+    }
+}
+
 /// Why a hook failed; `None` when it did not. An HTTP answer counts whatever its status.
 pub(super) fn trouble(outcome: &Outcome) -> Option<String> {
     match outcome {

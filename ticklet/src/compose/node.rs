@@ -45,6 +45,7 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
         seccomp_default: config.seccomp_default,
         max_pods: u32::try_from(config.max_pods).unwrap_or(0),
         end_orphans: true,
+        api: None,
         limits: super::limits::limits(
             config,
             machine,
@@ -52,6 +53,7 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
         ),
         shutdown_bands: shutdown_bands(config),
         stop_signals: GateSet::from_map(&config.feature_gates).0.enabled("ContainerStopSignals"),
+        object: None,
         reclaim: ReclaimConfig {
             rotation: rotation(config),
             collection: Some(collection(-1, 1, GoDuration::ZERO)),

@@ -88,15 +88,12 @@ impl KubeletFlags {
         let usual = Self::default();
         let flags = [
             ("--cert-dir", self.cert_dir != usual.cert_dir),
-            ("--cloud-provider", self.cloud_provider != usual.cloud_provider),
             ("--exit-on-lock-contention", self.exit_on_lock_contention),
             ("--experimental-allocatable-ignore-eviction", self.ignore_eviction_in_allocatable),
             ("--experimental-mounter-path", self.mounter_path != usual.mounter_path),
             ("--image-credential-provider-config", !self.image_credential_provider_config.is_empty()),
             ("--lock-file", self.lock_file != usual.lock_file),
-            ("--node-labels", self.node_labels != usual.node_labels),
             ("--runtime-cgroups", self.runtime_cgroups != usual.runtime_cgroups),
-            ("--version", self.reported_version.is_some()),
         ];
         flags.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
     }

@@ -134,7 +134,9 @@ fn load(path: &Path, boot: &Boot) -> anyhow::Result<NodeConfig> {
         url_source: recorded.url_source,
         cgroup_root: recorded.cgroup_root,
         end_orphans: recorded.end_orphans,
+        api: recorded.api,
         reclaim: ReclaimConfig { rotation: other.reclaim.rotation.clone(), ..recorded.reclaim },
+        object: recorded.object,
         ..other
     })
 }

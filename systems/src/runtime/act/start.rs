@@ -102,7 +102,13 @@ impl Pod<'_, '_> {
                     container.name,
                     spec.described()
                 );
+                let known = run.waiting.as_ref().is_some_and(|(reason, _)| *reason == "CrashLoopBackOff");
                 run.waiting = Some(("CrashLoopBackOff", message));
+                if !known {
+                    let (name, pod) = (&container.name, spec.described());
+                    let text = format!("Back-off restarting failed container {name} in pod {pod}");
+                    self.flow.events.warning("BackOff", text, u16::try_from(index).ok());
+                }
                 self.flow.last_event = format!("Back-off restarting failed container {}", container.name).into();
                 self.wake_at(until);
                 false
@@ -153,6 +159,8 @@ impl Pod<'_, '_> {
             Err(message) => return self.refuse_configuration(start, message),
         };
         self.flow.last_event = format!("Pulling image \"{image}\"").into();
+        let told = u16::try_from(start.index).ok();
+        self.flow.events.normal("Pulling", format!("Pulling image \"{image}\""), told);
         let effect = Effect::Cri(CriEffect::PullImage { image: start.container.image_to_pull.to_string(), config });
         let index = u16::try_from(start.index).unwrap_or(u16::MAX);
         self.emit(Step::PullImage(index), effect, PULL_TIMEOUT, "the pull policy wants the image pulled");
@@ -169,6 +177,7 @@ impl Pod<'_, '_> {
         let run = &mut self.runs[start.index];
         if run.waiting.as_ref().is_none_or(|(known, _)| *known != reason) {
             tracing::warn!(pod = %start.spec.described(), container = %start.container.name, reason, error = %message, "Container waits");
+            tell_wait(&mut self.flow.events, start, reason, &message);
         }
         run.waiting = Some((reason, message));
         // The image may have come by another way: look again rather than pull at once.
@@ -298,6 +307,18 @@ impl Pod<'_, '_> {
         }
         out
     }
+}
+
+/// Tells the cluster why a container waits.
+fn tell_wait(events: &mut components::events::PodEvents, start: Start<'_>, reason: &'static str, message: &str) {
+    let (index, image) = (u16::try_from(start.index).ok(), &start.container.image);
+    match reason {
+        "ErrImageNeverPull" => events.warning(reason, message, index),
+        "ImagePullBackOff" => events.normal("BackOff", format!("Back-off pulling image \"{image}\""), index),
+        _ => {}
+    }
+    let said = if reason == "CreateContainerConfigError" { message } else { reason };
+    events.warning("Failed", format!("Error: {said}"), index);
 }
 
 fn pod_ips<'a>(start: Start<'a>) -> &'a [String] {

@@ -83,6 +83,7 @@ impl Pod<'_, '_> {
         let now = self.node.now();
         let asked = self.flow.stopping.get(&container.id).copied();
         if asked.is_none() {
+            self.tell_end(spec, container);
             if !self.pre_stop_is_over(spec, seen, container, end) {
                 return;
             }
@@ -98,6 +99,16 @@ impl Pod<'_, '_> {
         }
         self.flow.last_event = format!("Stopping container {}", container.name).into();
         self.stop(container.id.clone(), kill_at, end.rule);
+    }
+
+    /// Tells the cluster once that an instance is ended.
+    fn tell_end(&mut self, spec: Option<&PodSpec>, container: &ContainerStatus) {
+        if self.flow.told_ends.insert(container.id.clone()) {
+            let index = spec.and_then(|spec| spec.containers.iter().position(|c| c.name == container.name));
+            let why = self.flow.kill_reasons.remove(&container.id);
+            let text = why.unwrap_or_else(|| format!("Stopping container {}", container.name));
+            self.flow.events.normal("Killing", text, index.and_then(|index| u16::try_from(index).ok()));
+        }
     }
 
     fn stop(&mut self, id: ContainerId, kill_at: Mono, rule: &'static str) {
@@ -164,6 +175,7 @@ impl Pod<'_, '_> {
         for (id, why) in &actions.stop {
             if !self.flow.kills.contains_key(id) {
                 self.flow.last_event = why.as_str().into();
+                self.flow.kill_reasons.insert(id.clone(), why.clone());
             }
             let replaced = actions.replaced.iter().find(|(replaced, _)| replaced == id);
             if let Some(run) = replaced.and_then(|(_, index)| self.runs.get_mut(*index)) {
@@ -233,6 +245,8 @@ impl Pod<'_, '_> {
             self.give_hook_up(&id);
             self.flow.hooks.remove(&id);
         }
+        self.flow.told_ends.retain(runs);
+        self.flow.kill_reasons.retain(|id, _| runs(id));
         self.flow.kills.retain(|id, _| runs(id));
         self.flow.stopping.retain(|id, _| runs(id));
     }

@@ -125,6 +125,10 @@ impl Pod<'_, '_> {
     /// There is no sandbox that would be what the pod asks for.
     fn cannot_describe(&mut self, text: String) {
         self.flow.last_event = format!("FailedCreatePodSandBox: {text}").into();
+        if self.flow.error.as_ref().is_none_or(|(_, known)| *known != text) {
+            let told = format!("Failed to create pod sandbox: {text}");
+            self.flow.events.warning("FailedCreatePodSandBox", told, None);
+        }
         self.flow.error = Some(("FailedCreatePodSandBox", text));
         // Nothing but another configuration can mend it, so there is no hurry.
         self.wake_at(self.node.now().after(CONFIG_RETRY));
@@ -186,6 +190,10 @@ impl Pod<'_, '_> {
         let Some(attempt) = actions.new_sandbox else { return };
         if !spec.host_network && !self.node.network_ready() {
             let text = "container runtime network not ready".to_owned();
+            if self.flow.error.as_ref().is_none_or(|(reason, _)| *reason != "NetworkNotReady") {
+                let told = "network is not ready: container runtime network not ready";
+                self.flow.events.warning("NetworkNotReady", told, None);
+            }
             self.flow.last_event = format!("NetworkNotReady: {text}").into();
             self.flow.error = Some(("NetworkNotReady", text));
             self.wake_at(self.node.now().after(NETWORK_RETRY));
@@ -201,6 +209,10 @@ impl Pod<'_, '_> {
             run.image = None;
         }
         self.flow.last_event = "Creating sandbox".into();
+        if !seen.sandboxes.is_empty() {
+            let told = "Pod sandbox changed, it will be killed and re-created.";
+            self.flow.events.normal("SandboxChanged", told, None);
+        }
         let handler = String::new();
         let effect = Effect::Cri(CriEffect::RunSandbox { config: Box::new(made), handler });
         self.emit(Step::RunSandbox, effect, self.node.timeout() * 2, "the pod has no usable sandbox");
