@@ -119,7 +119,9 @@ async fn a_silent_watch_ends() {
     let rig = Rig::at(&format!("http://{}", listener.local_addr().unwrap()), "token: t", "");
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        use tokio::io::AsyncWriteExt as _;
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        // An answer before its question would be an error of another kind.
+        assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
         stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
     });

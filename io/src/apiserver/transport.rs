@@ -154,7 +154,10 @@ fn tls(kubeconfig: &Kubeconfig) -> Result<ClientConfig, String> {
     Ok(match &kubeconfig.identity {
         Some((certificate, key)) => {
             let identity = Identity::new(certificate.clone(), key.clone(), provider)?;
-            builder.with_client_cert_resolver(Arc::new(identity))
+            let mut config = builder.with_client_cert_resolver(Arc::new(identity));
+            // A resumed session would go on with the certificate that it began with, also after a rotation.
+            config.resumption = rustls::client::Resumption::disabled();
+            config
         }
         None => builder.with_no_client_auth(),
     })

@@ -469,7 +469,7 @@ mod tests {
 
     /// KiB of memory in use.
     fn resident() -> u64 {
-        status("VmRSS:")
+        status("RssAnon:")
     }
 
     #[tokio::test]

@@ -1,3 +1,5 @@
+//! The node's object step by step: registered, reconciled, kept up to date, and what it tells.
+
 use super::build::{self, Facts};
 use super::conditions::{self, Heard};
 use super::steps::{Doing, NodeAgent};

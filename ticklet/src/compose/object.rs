@@ -78,12 +78,13 @@ mod tests {
         assert!(told.register && !told.node_ip_given && told.disk_bytes.is_some());
         config.pods_per_core = 10;
         config.node_status_max_images = -1;
-        config.feature_gates.insert("NodeDeclaredFeatures".into(), false);
+        config.feature_gates.insert("ExtendWebSocketsToKubelet".into(), false);
         flags.node_ip = "0.0.0.0".into();
         flags.reported_version = Some("v1.37.2-lab".into());
         let told = object(&config, &flags, &machine).unwrap();
         assert_eq!((told.pods, told.max_images, told.version.as_str()), (40, None, "v1.37.2-lab"));
-        assert!(told.declared_features.is_empty() && !told.node_ip_given);
+        assert_eq!(told.declared_features, DECLARED[1..]);
+        assert!(!told.node_ip_given);
         flags.node_ip = "10.0.0.1".into();
         assert!(object(&config, &flags, &machine).unwrap().node_ip_given);
     }
