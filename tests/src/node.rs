@@ -111,6 +111,8 @@ healthzBindAddress: 127.0.0.1
 healthzPort: {healthz}
 volumePluginDir: {plugins}
 makeIPTablesUtilChains: false
+evictionHard: {{memory.available: 0%, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%}}
+imageGCHighThresholdPercent: 100
 authentication:
   anonymous:
     enabled: true
