@@ -2,6 +2,7 @@
 //!
 //! Decides nothing, reads nothing, writes nothing: only types and their plain conversions.
 
+pub mod apipods;
 pub mod config;
 pub mod duration;
 pub mod edge;

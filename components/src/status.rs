@@ -1,4 +1,7 @@
-//! Pod status as the core computes it; the HTTP server and, later, the API bridge show it.
+//! Pod status as the core computes it; the HTTP server shows it, and it is written to the API server.
+
+pub mod json;
+pub mod parse;
 
 use crate::time::Wall;
 use serde::{Deserialize, Serialize};
@@ -99,6 +102,16 @@ pub enum ConditionKind {
 }
 
 impl ConditionKind {
+    /// Every type, in the kubelet's order.
+    pub const ALL: [Self; 6] = [
+        Self::PodReadyToStartContainers,
+        Self::Initialized,
+        Self::Ready,
+        Self::ContainersReady,
+        Self::PodScheduled,
+        Self::AllContainersRestarting,
+    ];
+
     /// As the API spells it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -69,6 +69,13 @@ impl Wall {
         i64::try_from(time.as_nanosecond()).ok().map(Self)
     }
 
+    /// The time that [`Self::rfc3339`] or [`Self::rfc3339_nano`] prints so.
+    #[must_use]
+    pub fn from_rfc3339(text: &str) -> Option<Self> {
+        let time: jiff::Timestamp = text.parse().ok()?;
+        i64::try_from(time.as_nanosecond()).ok().map(Self)
+    }
+
     /// Cut down to whole seconds, as API timestamps are.
     #[must_use]
     pub fn whole_seconds(self) -> Self {

@@ -40,8 +40,10 @@ pub struct Desired {
     pub spec: Option<Arc<PodSpec>>,
     /// Counts every change of this component's content; 1 for the first.
     pub version: u64,
-    /// No source has it any more (REMOVE), or its deletion was asked for (DELETE).
+    /// No source has it any more (REMOVE).
     pub removed: bool,
+    /// Its deletion was asked for, with this grace period in seconds, while its source still has it.
+    pub delete: Option<u32>,
     /// The same uid was added again while this one ends: it starts anew with this spec once this one is gone.
     pub successor: Option<Arc<PodSpec>>,
 }
@@ -158,6 +160,8 @@ pub enum EndCause {
     Finished,
     /// No source has it any more.
     Removed,
+    /// Its deletion was asked for.
+    Deleted,
     /// Only the runtime knows it.
     Orphaned,
     /// The node is drained.

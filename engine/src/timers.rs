@@ -45,6 +45,12 @@ pub enum TimerKind {
     Images,
     /// Send events to the cluster again after a failure.
     ClusterEvents,
+    /// Ask the API server for the pods of this node.
+    BoundPods,
+    /// Write pod statuses to the API server.
+    StatusWrites,
+    /// Make or delete mirror pods again after a failure.
+    Mirrors,
 }
 
 /// A deadline's name.

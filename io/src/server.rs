@@ -11,7 +11,6 @@ mod health;
 mod identity;
 mod idle;
 mod page;
-pub mod pod_json;
 mod probes;
 mod process;
 mod query;

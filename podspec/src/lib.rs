@@ -82,6 +82,9 @@ impl std::error::Error for Refusal {}
 pub fn compile(json: &str, origin: &Origin<'_>) -> Result<Compiled, Refusal> {
     // The parser bounds the depth of nesting, so that a hostile object cannot exhaust the stack.
     let value: Value = serde_json::from_str(json).map_err(|e| Refusal::one(format!("not valid JSON: {e}")))?;
+    if origin.source == Source::Api {
+        return compile_bound(&value, origin);
+    }
     check_kind(&value)?;
     let (mut pod, unknown) = decode::decode::<Pod>(&value).map_err(Refusal::one)?;
     drop(value);
@@ -102,6 +105,28 @@ pub fn compile(json: &str, origin: &Origin<'_>) -> Result<Compiled, Refusal> {
     }
     let warnings = warnings(&pod, &unknown);
     let deleting = pod.metadata.deletion_timestamp.is_some();
+    let mut spec = convert::convert(&pod, origin).map_err(Refusal::one)?;
+    tight::tighten(&mut spec);
+    Ok(Compiled { spec, warnings, deleting, status_digest })
+}
+
+/// Compiles a pod of the API server, which has filled in defaults and validated it.
+fn compile_bound(value: &Value, origin: &Origin<'_>) -> Result<Compiled, Refusal> {
+    let (mut pod, unknown) = decode::decode::<Pod>(value).map_err(Refusal::one)?;
+    let status_digest = pod.status.take().map_or(0, |status| status_digest(&status));
+    let deleting = pod.metadata.deletion_timestamp.is_some();
+    pod.metadata.managed_fields = None;
+    defaults::apply(&mut pod);
+    statics::mark(&mut pod, origin);
+    let mut issues = Issues::default();
+    if let Some(spec) = &pod.spec {
+        unsupported::refuse(spec, &mut issues);
+    }
+    let errors = issues.into_list();
+    if !errors.is_empty() {
+        return Err(Refusal { errors });
+    }
+    let warnings = warnings(&pod, &unknown);
     let mut spec = convert::convert(&pod, origin).map_err(Refusal::one)?;
     tight::tighten(&mut spec);
     Ok(Compiled { spec, warnings, deleting, status_digest })

@@ -37,6 +37,13 @@ pub(super) fn apply(pod: &mut Pod, origin: &Origin<'_>) {
     }
 }
 
+/// Marks a pod of the API server as the kubelet does in its own memory.
+pub(super) fn mark(pod: &mut Pod, origin: &Origin<'_>) {
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(SOURCE.to_owned(), origin.source.annotation().to_owned());
+    annotations.insert(SEEN.to_owned(), origin.seen.rfc3339_nano());
+}
+
 /// 32 hex digits over the content and where it lies, so that a changed manifest is a new pod.
 fn generated_uid(origin: &Origin<'_>) -> String {
     let mut bytes = origin.digest.to_be_bytes().to_vec();

@@ -168,6 +168,28 @@ impl ApiServer {
         if status < 300 { Ok(()) } else { Err(body.to_string()) }
     }
 
+    /// Pods that are bound to a node and not asked to end, without what changes while they run.
+    #[must_use]
+    pub fn bound(&self, node: &str) -> Vec<Arc<str>> {
+        let of_node = |object: &&Value| {
+            let bound = object.pointer("/spec/nodeName").and_then(Value::as_str) == Some(node);
+            let mirror = object.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some();
+            bound && !mirror && object.pointer("/metadata/deletionTimestamp").is_none()
+        };
+        let pods = self.objects.iter().filter(|(place, _)| place.resource == "pods").map(|(_, object)| object);
+        let plain = pods.filter(of_node).map(|object| {
+            let mut object = object.clone();
+            if let Some(fields) = object.as_object_mut() {
+                fields.remove("status");
+            }
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("resourceVersion");
+            }
+            Arc::from(object.to_string())
+        });
+        plain.collect()
+    }
+
     fn refusal(&self, now: Mono) -> Option<(u16, Value)> {
         let (status, _) = self.refuses.filter(|(_, until)| now < *until)?;
         let reason = match status {

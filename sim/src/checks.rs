@@ -134,6 +134,13 @@ impl Checks {
         }
     }
 
+    /// The API server may have other pods for this node.
+    pub fn on_bound(&mut self, pods: Vec<Arc<str>>, files: &Content, url: &Content) {
+        if self.wanted.bind(pods) {
+            self.on_manifests(files, url);
+        }
+    }
+
     /// The node is drained: everything may be stopped.
     pub fn on_drain(&mut self) {
         self.draining = true;

@@ -17,6 +17,7 @@
 //! ```
 //! Names are of pods in the namespace `default`. [`parse`] reads the text, [`run`] plays it.
 
+pub mod api;
 mod expect;
 mod parse;
 mod play;
@@ -97,6 +98,8 @@ pub enum What {
     Wipe,
     /// A planned fault.
     Fault(crate::node::faults::Planned),
+    /// Something on the API server.
+    Api(api::Act),
     /// An expectation.
     Expect(Now),
 }
@@ -136,6 +139,8 @@ pub enum Now {
     Dead(String, String, usize),
     /// Links to log files.
     Links(usize),
+    /// Something of the API server.
+    Api(api::Seen),
 }
 
 /// What is expected of the whole run. Effects are `NAME TARGET`.

@@ -36,6 +36,13 @@ macro_rules! scenarios {
 scenarios! {
     active_deadline
     active_deadline_restart
+    api_grace
+    api_mirror
+    api_outage
+    api_pod
+    api_refused
+    api_relist
+    api_restart
     clock_steps
     commit_fails
     container_half_made

@@ -2,6 +2,7 @@
 
 mod admission;
 pub mod apicall;
+pub mod apistatus;
 pub mod events;
 pub mod expand;
 #[cfg(test)]
@@ -13,6 +14,7 @@ pub mod lease;
 pub mod lifecycle;
 pub mod links;
 pub mod logrotate;
+pub mod mirrors;
 pub mod node_object;
 pub mod objects;
 mod planted;
@@ -48,6 +50,8 @@ pub fn plugin(engine: &mut Engine) {
     runtime::plugin(engine);
     qos::plugin(engine);
     status::plugin(engine);
+    apistatus::plugin(engine);
+    mirrors::plugin(engine);
     logrotate::plugin(engine);
     gc::plugin(engine);
     links::plugin(engine);

@@ -251,9 +251,13 @@ fn wish_to_end(facts: &Facts<'_>) -> Option<Move> {
     };
     // The bound of a drain holds for every end.
     let bounds = [facts.drain.flatten(), facts.shutdown];
-    let grace = bounds.into_iter().flatten().fold(spec.grace_seconds, u32::min);
+    // The grace period of a deletion is the pod's; it may be shorter than what its spec says, or longer.
+    let own = facts.desired.delete.unwrap_or(spec.grace_seconds);
+    let grace = bounds.into_iter().flatten().fold(own, u32::min);
     let (cause, reason) = if facts.desired.removed {
         (EndCause::Removed, "no source has it any more")
+    } else if facts.desired.delete.is_some() {
+        (EndCause::Deleted, "its deletion was asked for")
     } else if facts.drain.is_some() {
         (EndCause::Drained, "the node is drained")
     } else if facts.finished.is_some() {

@@ -28,6 +28,7 @@ pub fn spawn_pod(world: &mut World, spec: &Arc<PodSpec>, now: Now) -> Entity {
         desired.spec = Some(Arc::clone(spec));
         desired.version += 1;
         desired.removed = false;
+        desired.delete = None;
     }
     spawn_containers(world, pod, spec);
     enlist(world, pod, &spec.full_name(), false);
@@ -127,7 +128,7 @@ fn spawn_entity(world: &mut World, uid: &PodUid, now: Now) -> Entity {
     });
     let lifecycle =
         Lifecycle { stage: Stage::Queued, since: now.mono, active: None, ending: None, history: Vec::new() };
-    let desired = Desired { spec: None, version: 0, removed: false, successor: None };
+    let desired = Desired { spec: None, version: 0, removed: false, delete: None, successor: None };
     let key = PodKey { uid: uid.clone(), slot };
     let probes = components::probes::Probes::default();
     let bundle = (key, desired, lifecycle, Observed::default(), Flow::default(), Reported::default(), probes);

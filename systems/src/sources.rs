@@ -4,6 +4,7 @@
 //! added, updated or removed. Reads the inbox and the node configuration; writes [`SourceStates`], and [`Desired`] and
 //! the pod entities through [`pods`]. A source that cannot be read keeps its pods.
 
+pub(crate) mod bound;
 mod merge;
 
 use crate::pods;
@@ -47,13 +48,14 @@ pub fn plugin(engine: &mut Engine) {
     let states = configured.iter().map(|source| (*source, SourceState::default())).collect();
     world.insert_resource(SourceStates { states });
     world.init_resource::<PodIndex>();
+    bound::set_up(world);
     for source in configured {
         // Due in the first tick.
         world.resource_mut::<Timers>().arm(timer(source), Owner::Node, Mono(0));
     }
     engine.add_systems(
         Phase::Ingest,
-        (take_reads, ask_for_reads)
+        (take_reads, ask_for_reads, bound::follow)
             .chain_ignore_deferred()
             .in_set(SourcesSystems)
             .in_set(IngestTurn::Sources)
@@ -84,7 +86,8 @@ fn ask_for_reads(
     mut outbox: ResMut<Outbox>,
 ) {
     let touched = inbox.sources.iter().any(|SourcesIngress::ManifestsTouched| true);
-    for (&source, state) in &mut states.states {
+    // Pods of the API server are not read but followed.
+    for (&source, state) in states.states.iter_mut().filter(|(source, _)| **source != Source::Api) {
         let touched = touched && source == Source::File;
         let Some(rule) = wants_read(state, touched, timers.node_due(timer(source))) else { continue };
         timers.disarm(timer(source), Owner::Node);

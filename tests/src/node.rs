@@ -24,6 +24,8 @@ pub struct Node {
     port: u16,
     healthz_port: u16,
     crictl: Crictl,
+    /// Given with `--kubeconfig`, where there is a cluster.
+    pub kubeconfig: Option<PathBuf>,
     /// The runtime and everything else below ticklet. Declared after the process: it goes first.
     pub lab: Lab,
 }
@@ -32,7 +34,7 @@ impl Node {
     /// A node without a running ticklet.
     pub fn new(lab: Lab) -> Result<Self> {
         let [port, healthz_port] = free_ports()?;
-        let node = Self { ticklet: None, port, healthz_port, crictl: lab.crictl()?, lab };
+        let node = Self { ticklet: None, port, healthz_port, crictl: lab.crictl()?, kubeconfig: None, lab };
         fs::create_dir_all(node.manifests())?;
         fs::write(node.config_file(), node.configuration())?;
         Ok(node)
@@ -144,6 +146,9 @@ authorization:
         command.arg("--config").arg(self.config_file()).arg("--root-dir").arg(self.root());
         command.arg("--cert-dir").arg(self.root().join("pki"));
         command.args(["--hostname-override", NODE, "--node-ip", &self.lab.address(), "--v=2"]);
+        if let Some(kubeconfig) = &self.kubeconfig {
+            command.arg("--kubeconfig").arg(kubeconfig);
+        }
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         self.ticklet = Some(child);

@@ -53,6 +53,16 @@ const KUBELET: GoTools = GoTools {
                -X k8s.io/component-base/version.gitMinor=37",
 };
 
+/// The control plane and its client.
+const KUBE: GoTools = GoTools {
+    name: "kube",
+    module: "k8s.io/kubernetes",
+    version: "v1.37.2",
+    packages: &["cmd/kube-apiserver", "cmd/kube-controller-manager", "cmd/kube-scheduler", "cmd/kubectl"],
+    beside: (&STAGING, "v0.37.2"),
+    settings: KUBELET.settings,
+};
+
 /// Modules that are developed inside of `k8s.io/kubernetes` and published beside it.
 const STAGING: [&str; 33] = [
     "api",
@@ -134,6 +144,26 @@ pub fn kubelet() -> Result<PathBuf> {
     Ok(KUBELET.dir()?.join("bin/kubelet"))
 }
 
+/// Builds and unpacks the control plane when it is not in the cache: about twenty minutes of two cores.
+pub fn ensure_cluster() -> Result<()> {
+    KUBE.ensure()?;
+    ensure_debian("etcd-server", &etcd_dir()?, "usr/bin/etcd")
+}
+
+/// The folder with kube-apiserver, kube-controller-manager, kube-scheduler and kubectl.
+pub fn kube_bin() -> Result<PathBuf> {
+    Ok(KUBE.dir()?.join("bin"))
+}
+
+/// The path of etcd.
+pub fn etcd() -> Result<PathBuf> {
+    Ok(etcd_dir()?.join("usr/bin/etcd"))
+}
+
+fn etcd_dir() -> Result<PathBuf> {
+    Ok(cache()?.join("etcd-debian"))
+}
+
 /// Where tools are kept: outside the repository, so that a fresh clone need not build them again.
 fn cache() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()) {
@@ -199,22 +229,25 @@ fn debian_containerd_dir() -> Result<PathBuf> {
     Ok(cache()?.join("containerd-debian"))
 }
 
-/// Downloads Debian's package and unpacks it.
 fn ensure_debian_containerd() -> Result<()> {
-    let dir = debian_containerd_dir()?;
-    if dir.join("usr/bin/containerd").exists() {
+    ensure_debian("containerd", &debian_containerd_dir()?, "usr/bin/containerd")
+}
+
+/// Downloads a package of Debian's and unpacks it, unless the program is there.
+fn ensure_debian(package: &str, dir: &Path, program: &str) -> Result<()> {
+    if dir.join(program).exists() {
         return Ok(());
     }
-    fs::create_dir_all(&dir)?;
+    fs::create_dir_all(dir)?;
     // apt gives up root for downloads and then can't write into a folder of root's, with a warning only.
     let mut apt = Command::new("apt-get");
-    apt.args(["download", "-o", "APT::Sandbox::User=root", "containerd"]).current_dir(&dir);
-    build_step(&mut apt).context("cannot download Debian's containerd")?;
-    let package = fs::read_dir(&dir)?
+    apt.args(["download", "-o", "APT::Sandbox::User=root", package]).current_dir(dir);
+    build_step(&mut apt).with_context(|| format!("cannot download Debian's {package}"))?;
+    let package = fs::read_dir(dir)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|end| end == "deb"));
     let Some(package) = package else { bail!("apt-get download left no package in {}", dir.display()) };
-    build_step(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&dir))?;
+    build_step(Command::new("dpkg-deb").arg("-x").arg(&package).arg(dir))?;
     fs::remove_file(&package)?;
     Ok(())
 }

@@ -28,6 +28,7 @@ enum Rung {
     Replay,
     Containerd,
     Reference,
+    Cluster,
 }
 
 /// One built test program.
@@ -42,14 +43,21 @@ pub(crate) struct Program {
 const PLAIN: [(&str, Rung); 3] = [("unit", Rung::Unit), ("simulator", Rung::Simulator), ("replay", Rung::Replay)];
 
 /// Steps that need the lab: name, label, runtime, rung.
-const REAL: [(&str, &str, Runtime, Rung); 3] = [
+const REAL: [(&str, &str, Runtime, Rung); 4] = [
     ("containerd2", "containerd 2.x", Runtime::Containerd2, Rung::Containerd),
     ("containerd1", "containerd 1.6", Runtime::Containerd1, Rung::Containerd),
     (REFERENCE, "reference", Runtime::Containerd2, Rung::Reference),
+    (CLUSTER, "cluster", Runtime::Containerd2, Rung::Cluster),
 ];
 
 /// The step that needs the reference kubelet: its build takes long, so it runs only when it is named.
 const REFERENCE: &str = "reference";
+
+/// The step with a control plane: its build takes long, so it runs only when it is named.
+const CLUSTER: &str = "cluster";
+
+/// The variable that selects the tests with a control plane.
+const CLUSTER_VARIABLE: &str = "TICKLET_CLUSTER";
 
 /// The variable with the reference kubelet's program.
 const REFERENCE_VARIABLE: &str = "TICKLET_REFERENCE";
@@ -85,9 +93,9 @@ pub(crate) fn run(report: &mut Report, filter: &[String]) {
     }
 }
 
-/// Whether a step was asked for; the one with the reference only by its name.
+/// Whether a step was asked for; those with long builds only by their names.
 fn wants(report: &Report, step: &str) -> bool {
-    if step == REFERENCE { report.names(step) } else { report.wants(step) }
+    if step == REFERENCE || step == CLUSTER { report.names(step) } else { report.wants(step) }
 }
 
 /// The rungs without a runtime.
@@ -122,6 +130,10 @@ fn run_real(
             None => tests::tools::kubelet()?.into_os_string(),
         };
         env.push((REFERENCE_VARIABLE, program));
+    }
+    if rung == Rung::Cluster {
+        tests::tools::ensure_cluster()?;
+        env.push((CLUSTER_VARIABLE, OsString::from("1")));
     }
     run_rung(report, label, programs, rung, filter, &env)
 }
@@ -173,6 +185,7 @@ fn rung_of(package: &str, target: &str) -> Rung {
     match (package, target) {
         ("tests", "containerd") => Rung::Containerd,
         ("tests", "reference") => Rung::Reference,
+        ("tests", "cluster") => Rung::Cluster,
         ("sim", _) => Rung::Simulator,
         (_, name) if name.starts_with("sim_") || name == "simulator" => Rung::Simulator,
         (_, name) if name.starts_with("replay") || name.starts_with("golden") => Rung::Replay,

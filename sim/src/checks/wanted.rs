@@ -1,6 +1,7 @@
 //! What the manifests want, and what of it the agent was told.
 
 use crate::node::sources::Content;
+use components::edge::api::{ApiAnswer, ApiIngress};
 use components::edge::sources::{Source, SourcesAnswer};
 use components::edge::{Answer, Completion, Ingress, Outcome};
 use components::ids::PodUid;
@@ -41,11 +42,14 @@ pub(super) struct Wanted {
     /// Uids that the running agent was ever told.
     named: BTreeSet<PodUid>,
     sources: usize,
+    /// Pods of the API server that are bound to this node and not asked to end.
+    bound: Vec<Arc<str>>,
 }
 
 impl Wanted {
     pub(super) fn new(config: &NodeConfig) -> Self {
-        let sources = usize::from(config.file_source) + usize::from(config.url_source.is_some());
+        let given = [config.file_source, config.url_source.is_some(), config.api.is_some()];
+        let sources = given.into_iter().filter(|given| *given).count();
         Self {
             pods: BTreeMap::new(),
             gone: BTreeMap::new(),
@@ -53,6 +57,7 @@ impl Wanted {
             told: BTreeMap::new(),
             named: BTreeSet::new(),
             sources,
+            bound: Vec::new(),
         }
     }
 
@@ -83,7 +88,8 @@ impl Wanted {
     /// Takes the manifests in; returns the pods whose manifest changed, appeared or went.
     pub(super) fn update(&mut self, files: &Content, url: &Content) -> BTreeSet<PodUid> {
         let mut pods = BTreeMap::new();
-        for json in files.files().values().chain(url.files().values()).flatten() {
+        let manifests = files.files().values().chain(url.files().values()).flatten();
+        for json in manifests.chain(&self.bound) {
             if let Some((uid, pod)) = parse(json) {
                 pods.insert(uid, pod);
             }
@@ -97,6 +103,13 @@ impl Wanted {
         changed
     }
 
+    /// Takes the pods of the API server in, for the next [`Self::update`]; true when they are others than before.
+    pub(super) fn bind(&mut self, pods: Vec<Arc<str>>) -> bool {
+        let others = self.bound != pods;
+        self.bound = pods;
+        others
+    }
+
     pub(super) fn forget_told(&mut self) {
         self.told.clear();
         self.named.clear();
@@ -105,6 +118,7 @@ impl Wanted {
     /// Takes in what the agent is told.
     pub(super) fn tell(&mut self, batch: &[Ingress]) {
         for fact in batch {
+            self.tell_api(fact);
             let Ingress::Completed(Completion { outcome: Outcome::Done(Answer::Sources(answer)), .. }) = fact else {
                 continue;
             };
@@ -119,6 +133,33 @@ impl Wanted {
                     self.told.entry(*source).or_default();
                 }
             }
+        }
+    }
+
+    /// Takes in what the API server told: lists and changes of pods.
+    fn tell_api(&mut self, fact: &Ingress) {
+        let uid = |pod: &Value| {
+            pod.pointer("/spec/nodeName")?;
+            Some(PodUid::from(pod.pointer("/metadata/uid")?.as_str()?))
+        };
+        let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+        match fact {
+            Ingress::Completed(Completion {
+                outcome: Outcome::Done(Answer::Api(ApiAnswer::Answered(answered))),
+                ..
+            }) => {
+                if let Some(items) = read(&answered.body).get("items").and_then(Value::as_array) {
+                    let uids: BTreeSet<PodUid> = items.iter().filter_map(uid).collect();
+                    self.named.extend(uids.iter().cloned());
+                    self.told.insert(Source::Api, uids);
+                }
+            }
+            Ingress::Api(ApiIngress::WatchEvents { events, .. }) => {
+                for event in events {
+                    self.named.extend(uid(&read(&event.object)));
+                }
+            }
+            _ => {}
         }
     }
 

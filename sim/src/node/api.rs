@@ -42,6 +42,8 @@ impl Node {
 
     /// Tells every watch what it has not heard.
     fn tell_watches(&mut self) {
+        let bound = self.api.bound(&self.options.config.node_name);
+        self.checks.on_bound(bound, &self.files, &self.url);
         let mut facts = Vec::new();
         for (ticket, state) in &mut self.watches {
             let events = self.api.events(state);

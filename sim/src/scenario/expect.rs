@@ -60,6 +60,7 @@ pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
             let dead = ended.filter(|c| !node.runtime.is_running(&c.id)).count();
             same(&count.to_string(), &dead.to_string())
         }
+        Now::Api(seen) => super::api::check(node, seen),
         Now::Links(count) => same(&count.to_string(), &node.host.links.len().to_string()),
         Now::File(uid, path, content) => {
             let own = format!("/pods/{uid}/");

@@ -125,6 +125,7 @@ fn action(words: &[&str]) -> Result<What, String> {
             What::Probe(format!("default/{target}"), mood)
         }
         ["fault", rest @ ..] => fault(rest)?,
+        ["api", rest @ ..] => What::Api(super::api::act(rest)?),
         _ => return Err("unknown action".into()),
     })
 }
@@ -210,6 +211,7 @@ fn state(words: &[&str]) -> Result<Now, String> {
             Now::Dead(pod, name, number(n)?)
         }
         ["links", n] => Now::Links(number(n)?),
+        ["api", rest @ ..] => Now::Api(super::api::seen(rest)?),
         ["sandboxes", pod, n] => Now::Sandboxes((*pod).into(), number(n)?),
         _ => return Err("unknown expectation".into()),
     })
@@ -287,7 +289,7 @@ fn step(text: &str) -> Result<i64, String> {
     Ok(sign * i64::try_from(duration(rest)?.as_secs()).map_err(|e| e.to_string())?)
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 

@@ -5,7 +5,7 @@ use super::parse::duration;
 use super::{Scenario, What};
 use crate::node::faults::Faults;
 use crate::node::{LogLine, Node, Options};
-use components::node::ShutdownBand;
+use components::node::{ApiConfig, ShutdownBand};
 use components::time::Mono;
 use engine::Engine;
 use std::fmt::Write as _;
@@ -55,6 +55,7 @@ fn make(scenario: &Scenario, plugin: fn(&mut Engine)) -> Result<Node, String> {
             ("events", "off") => options.events = false,
             ("watch", "off") => options.watch = false,
             ("url", "on") => options.config.url_source = Some("http://manifests.example/pods".into()),
+            ("api", "on") => options.config.api = Some(ApiConfig::default()),
             ("files", "off") => options.config.file_source = false,
             ("end-orphans", "off") => options.config.end_orphans = false,
             ("file-check", time) => options.config.file_check = duration(time)?,
@@ -142,6 +143,7 @@ fn act(node: &mut Node, scenario: &Scenario, action: &What) -> Result<(), String
         What::Wipe => node.wipe_runtime(),
         What::Ghost(uid) => node.ghost(uid),
         What::Fault(planned) => node.faults.planned.push(planned.clone()),
+        What::Api(act) => super::api::play(node, act, |name| scenario.manifests.get(name).cloned())?,
         What::Expect(_) => {}
     }
     Ok(())

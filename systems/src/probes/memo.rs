@@ -6,9 +6,9 @@
 use bevy_ecs::prelude::*;
 use components::edge::cri::ContainerState;
 use components::edge::store::{ProbedContainer, Record};
-use components::ids::PodUid;
+use components::ids::{ContainerId, PodUid};
 use components::probes::{ProbeKind, Probes};
-use components::status::{ConditionKind, PodStatus};
+use components::status::{ConditionKind, ContainerReport, PodStatus, ReportedState};
 use components::time::Wall;
 use components::world::{Desired, Observed, PodIndex, PodKey, Reported};
 use engine::{Clock, Outbox, Owner, TimerKind, Timers, Touched};
@@ -60,6 +60,23 @@ impl ProbeMemos {
             }
         }
         out
+    }
+
+    /// What the API server has of a pod that an earlier run of a kubelet showed.
+    pub fn learn(&mut self, uid: &PodUid, status: &PodStatus) {
+        self.before.insert(uid.clone());
+        let Some(shown) = status.conditions.iter().find(|c| c.kind == ConditionKind::Ready) else { return };
+        let runs = |report: &ContainerReport| {
+            if !matches!(report.state, ReportedState::Running { .. }) {
+                return None;
+            }
+            let id = report.container_id.split_once("://").map(|(_, id)| ContainerId::from(id))?;
+            let started = report.started == Some(true);
+            Some(ProbedContainer { id, started, ready: report.ready })
+        };
+        let containers = status.containers.iter().chain(&status.init_containers).filter_map(runs).collect();
+        let memo = Memo { containers, ready: shown.status, ready_since: shown.since };
+        self.pods.entry(uid.clone()).or_insert(memo);
     }
 
     pub(super) fn of(&self, uid: &PodUid) -> Option<&Memo> {

@@ -4,6 +4,7 @@ use super::containers::{self, Kept};
 use super::{messages, phase};
 use crate::restart;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
+use components::edge::sources::Source;
 use components::probes::{ContainerHealth, Probes};
 use components::spec::{ContainerKind, PodSpec};
 use components::status::{Condition, ConditionKind, Phase, PodStatus, ReportedState};
@@ -24,7 +25,12 @@ const fn said_of(cause: EndCause) -> Option<(&'static str, &'static str)> {
         EndCause::DeadlineExceeded => Some(DEADLINE),
         EndCause::NodeShutdown => Some(SHUTDOWN),
         EndCause::ShutdownRejected => Some(REJECTED),
-        EndCause::Finished | EndCause::Removed | EndCause::Orphaned | EndCause::Drained | EndCause::Refused => None,
+        EndCause::Finished
+        | EndCause::Removed
+        | EndCause::Deleted
+        | EndCause::Orphaned
+        | EndCause::Drained
+        | EndCause::Refused => None,
     }
 }
 
@@ -116,6 +122,11 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
 fn whole_phase(input: &Input<'_>, states: &[Kept]) -> Phase {
     let phase = if input.refused.is_some() { Phase::Failed } else { phase::of(input.spec, states) };
     let unsettled = !input.flow.in_flight.is_empty() || input.seen.is_none();
+    let bound = input.spec.source == Source::Api && input.life.stage >= Stage::Terminated;
+    if bound && !phase.is_terminal() && input.life.ending.is_some() {
+        // Whoever waits for it must see its end; a static pod may begin anew instead.
+        return phase::at_end(input.spec, states);
+    }
     if phase.is_terminal() && unsettled {
         return if input.old.phase == Phase::Pending { Phase::Pending } else { Phase::Running };
     }

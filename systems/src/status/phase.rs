@@ -45,6 +45,15 @@ pub(super) fn of(spec: &PodSpec, states: &[Kept]) -> Phase {
     }
 }
 
+/// The phase of a pod that was ended before it had finished: its containers are not started again.
+pub(super) fn at_end(spec: &PodSpec, states: &[Kept]) -> Phase {
+    let mut main = spec.containers.iter().zip(states).filter(|(c, _)| c.kind == ContainerKind::Main);
+    let well = |kept: &Kept| {
+        matches!(kept.kind(), StateKind::Ended { exit_code: 0 } | StateKind::Waiting { ended_before: Some(0) })
+    };
+    if main.all(|(_, kept)| well(kept)) { Phase::Succeeded } else { Phase::Failed }
+}
+
 /// The phase while init containers have not let the main containers begin.
 fn before_main(spec: &PodSpec, states: &[Kept]) -> Option<Phase> {
     let main_began = spec

@@ -1,0 +1,141 @@
+//! What a scenario does with the simulated API server, and what it expects of it.
+//!
+//! ```text
+//! option api on                                  the node takes part in a cluster
+//! at 1s api create web                           the pod of a block, bound to this node
+//! at 1s api post /api/v1/nodes {"metadata":{"name":"sim"}}
+//! at 5s api patch pods/web {"metadata":{"labels":{"a":"b"}}}
+//! at 9s api delete pods/web                      or `api delete pods/web grace 0`
+//! at 9s api down 30s                             also: cut, compact, `refuse 429 10s`
+//! expect at 5s api pods/web /status/phase Running
+//! expect at 5s api absent pods/web
+//! expect at 5s api count PATCH pods/status 2     or `at-most`
+//! ```
+//! `pods/web` is short for `/api/v1/namespaces/default/pods/web`.
+
+use super::parse::{duration, number};
+use crate::node::Node;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Something that is done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Act {
+    /// A pod is created from a block.
+    Create(String),
+    /// An object is created in a collection.
+    Post(String, Value),
+    /// An object is changed by a merge patch.
+    Patch(String, Value),
+    /// An object is deleted, with a grace period.
+    Delete(String, Option<i64>),
+    /// The server is gone for so long.
+    Down(Duration),
+    /// Every watch ends.
+    Cut,
+    /// The server forgets its history.
+    Compact,
+    /// Every request is refused with this status for so long.
+    Refuse(u16, Duration),
+}
+
+/// Something that is expected at a time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// A field of an object has this text.
+    Field(String, String, String),
+    /// There is no such object.
+    Absent(String),
+    /// Requests of this kind so far.
+    Count(String, u64),
+    /// Requests of this kind so far, at most.
+    AtMost(String, u64),
+}
+
+pub(super) fn act(words: &[&str]) -> Result<Act, String> {
+    let object = |words: &[&str]| serde_json::from_str(&words.join(" ")).map_err(|e| format!("bad JSON: {e}"));
+    Ok(match words {
+        ["create", name] => Act::Create((*name).to_owned()),
+        ["post", path, rest @ ..] => Act::Post(full(path), object(rest)?),
+        ["patch", path, rest @ ..] => Act::Patch(full(path), object(rest)?),
+        ["delete", path] => Act::Delete(full(path), None),
+        ["delete", path, "grace", seconds] => Act::Delete(full(path), Some(number(seconds)?)),
+        ["down", time] => Act::Down(duration(time)?),
+        ["cut"] => Act::Cut,
+        ["compact"] => Act::Compact,
+        ["refuse", status, time] => Act::Refuse(number(status)?, duration(time)?),
+        _ => return Err("unknown action on the API server".into()),
+    })
+}
+
+pub(super) fn seen(words: &[&str]) -> Result<Seen, String> {
+    Ok(match words {
+        ["absent", path] => Seen::Absent(full(path)),
+        ["count", method, kind, count] => Seen::Count(format!("{method} {kind}"), number(count)?),
+        ["at-most", method, kind, count] => Seen::AtMost(format!("{method} {kind}"), number(count)?),
+        [path, field, text @ ..] => Seen::Field(full(path), (*field).to_owned(), text.join(" ")),
+        _ => return Err("unknown expectation of the API server".into()),
+    })
+}
+
+/// Does it; `manifest` gives the pod of a block.
+pub(super) fn play(node: &mut Node, act: &Act, manifest: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+    match act {
+        Act::Create(name) => {
+            let text = manifest(name).ok_or_else(|| format!("there is no manifest {name}"))?;
+            let mut pod: Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+            if pod.pointer("/spec/nodeName").is_none() {
+                pod["spec"]["nodeName"] = json!(&*node.options.config.node_name);
+            }
+            let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+            node.api_create(&format!("/api/v1/namespaces/{namespace}/pods"), &pod)
+        }
+        Act::Post(path, object) => node.api_create(path, object),
+        Act::Patch(path, change) => node.api_patch(path, change),
+        Act::Delete(path, grace) => node.api_delete(path, *grace),
+        Act::Down(pause) => {
+            node.api_down(*pause);
+            Ok(())
+        }
+        Act::Cut => {
+            node.cut_watches();
+            Ok(())
+        }
+        Act::Compact => {
+            node.api.compact();
+            Ok(())
+        }
+        Act::Refuse(status, pause) => {
+            node.api.refuses = Some((*status, node.now().mono.after(*pause)));
+            Ok(())
+        }
+    }
+}
+
+/// Compares with what the server has.
+pub(super) fn check(node: &Node, seen: &Seen) -> Result<(), String> {
+    match seen {
+        Seen::Field(path, field, wanted) => {
+            let Some(object) = node.api.get(path) else { return Err(format!("there is no {path}")) };
+            let found = match object.pointer(field) {
+                Some(Value::String(text)) => text.clone(),
+                Some(value) => value.to_string(),
+                None => "absent".to_owned(),
+            };
+            if found == *wanted { Ok(()) } else { Err(format!("it is {found}")) }
+        }
+        Seen::Absent(path) => node.api.get(path).map_or(Ok(()), |object| Err(format!("there is {object}"))),
+        Seen::Count(kind, wanted) => {
+            let found = node.api.counts.get(kind).copied().unwrap_or(0);
+            if found == *wanted { Ok(()) } else { Err(format!("there were {found}")) }
+        }
+        Seen::AtMost(kind, most) => {
+            let found = node.api.counts.get(kind).copied().unwrap_or(0);
+            if found <= *most { Ok(()) } else { Err(format!("there were {found}")) }
+        }
+    }
+}
+
+fn full(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/api/v1/namespaces/default/{path}") }
+}
