@@ -187,6 +187,7 @@ impl InstantNode {
                 uid: None,
                 username: String::new(),
             })),
+            CriEffect::SetPodCidr { .. } => return Answer::Nothing,
             CriEffect::ListImages => CriAnswer::ImagesListed(Vec::new()),
             CriEffect::PullImage { image, .. } => CriAnswer::ImagePulled { image_ref: image.as_str().into() },
             CriEffect::CreateContainer { sandbox_config, config, .. } => {

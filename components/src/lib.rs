@@ -15,6 +15,7 @@ pub mod objects;
 pub mod planted;
 pub mod probes;
 pub mod quantity;
+pub mod scheduling;
 pub mod snapshot;
 pub mod spec;
 pub mod status;

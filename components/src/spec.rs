@@ -79,6 +79,8 @@ pub struct PodSpec {
     pub overhead: Resources,
     /// Pod-level `spec.resources` (requests and limits), where set.
     pub resources: Option<ResourceRequirements>,
+    /// What it asks of its node.
+    pub scheduling: crate::scheduling::Scheduling,
     /// Volumes in order.
     pub volumes: Vec<Volume>,
     /// Init containers (with sidecars), then main containers, then ephemeral ones; each group in spec order.

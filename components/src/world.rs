@@ -138,6 +138,8 @@ pub struct Lifecycle {
     pub active: Option<Mono>,
     /// How and why it ends, from `Terminating` on.
     pub ending: Option<Ending>,
+    /// Reason and message, where the node does not take it.
+    pub refused: Option<(String, String)>,
     /// Reasons of its transitions, oldest first, at most 16.
     pub history: Vec<Transition>,
 }

@@ -98,6 +98,14 @@ impl CriPort {
                 self.image(effect).await
             }
             CriEffect::ExecSync { .. } => self.exec(effect).await,
+            CriEffect::SetPodCidr { cidr } => {
+                let network_config = Some(pb::NetworkConfig { pod_cidr: cidr });
+                let runtime_config = Some(pb::RuntimeConfig { network_config });
+                let request = pb::UpdateRuntimeConfigRequest { runtime_config };
+                let path = "/runtime.v1.RuntimeService/UpdateRuntimeConfig";
+                self.runtime.call::<_, pb::UpdateRuntimeConfigResponse>(path, request).await?;
+                Ok(Answer::Nothing)
+            }
             CriEffect::WatchEvents => {
                 self.events.open();
                 Ok(Answer::Nothing)

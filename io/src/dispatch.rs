@@ -108,7 +108,10 @@ impl Kind {
                 | CriEffect::FindImage { .. }
                 | CriEffect::ListImages
                 | CriEffect::ReopenLog { .. } => Self::Inspect,
-                CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::WatchEvents => Self::Runtime,
+                CriEffect::ReadRuntime
+                | CriEffect::ListRuntime
+                | CriEffect::SetPodCidr { .. }
+                | CriEffect::WatchEvents => Self::Runtime,
             },
             Effect::Host(_) => Self::Host,
             Effect::Sources(_) => Self::Sources,

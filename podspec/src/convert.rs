@@ -2,6 +2,7 @@
 
 mod lifecycle;
 mod probes;
+mod scheduling;
 
 use crate::resources::parse;
 use crate::validate::dotted;
@@ -69,6 +70,7 @@ pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, St
         qos: resources::qos(spec),
         overhead: spec.overhead.as_ref().map(resources::list).unwrap_or_default(),
         resources: spec.resources.as_ref().map(resources::requirements),
+        scheduling: scheduling::scheduling(spec),
         volumes: spec.volumes.iter().flatten().map(volumes::convert).collect(),
         containers: containers(pod, spec),
         name: name.into(),

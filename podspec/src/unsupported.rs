@@ -108,9 +108,6 @@ pub(super) fn left_out(pod: &Pod) -> Vec<&'static str> {
         }
     });
     let some = |list: Option<usize>| list.is_some_and(|len| len > 0);
-    if spec.affinity.is_some() || spec.node_selector.as_ref().is_some_and(|s| !s.is_empty()) {
-        found.insert("node selection");
-    }
     if some(spec.readiness_gates.as_ref().map(Vec::len)) {
         found.insert("readiness gates");
     }

@@ -1,21 +1,117 @@
 //! Whether this node takes a pod at all. A pod that is not taken fails at once, with a reason.
 //!
-//! Reads the spec, the node's configuration and the machine; writes nothing, so that a status can be computed from it
-//! again.
+//! What only depends on the pod and the node's settings ([`refusal`]) is computed again whenever it is asked for. What
+//! depends on other pods and on the node's object ([`judge`]) is decided once, before the pod begins, and kept with its
+//! stage. Reads spec, settings, the node's object and [`Admitted`], which `lifecycle` keeps up to date.
 
+mod fit;
+mod place;
+
+use crate::node_object::NodeAgent;
 use crate::sysctls;
-use components::edge::cri::AppArmor;
+use bevy_ecs::prelude::Resource;
+use components::edge::cri::{AppArmor, GroupsPolicy};
+use components::edge::sources::Source;
 use components::node::{Machine, NodeConfig};
 use components::spec::PodSpec;
+use fit::{Amounts, Offer, Taken};
+use std::time::Duration;
+
+/// Priority from which on a pod is critical.
+const CRITICAL: i32 = 2_000_000_000;
+/// Labels may have changed a moment before the pod was bound, and the news of it is still on its way.
+const LABELS_LATE: Duration = Duration::from_secs(2);
+
+/// What admitted pods take of the node.
+#[derive(Resource, Default, Debug)]
+pub(crate) struct Admitted(pub(crate) Taken);
+
+/// What is decided about a pod that is to begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Judgement {
+    /// It is taken.
+    Take,
+    /// It cannot be told yet.
+    Wait,
+    /// It is not taken: reason and message.
+    Refuse(String, String),
+}
+
+/// What a judgement is made from besides the pod.
+pub(crate) struct Node<'a> {
+    pub(crate) config: &'a NodeConfig,
+    pub(crate) agent: &'a NodeAgent,
+    pub(crate) admitted: &'a Admitted,
+    /// The runtime acts on `supplementalGroupsPolicy`; `None` when it does not say.
+    pub(crate) groups: Option<bool>,
+}
+
+/// Judges a pod that has waited for its turn for so long.
+///
+/// Critical pods, as static ones are, are not refused for want of resources: they come before all others.
+pub(crate) fn judge(spec: &PodSpec, node: &Node<'_>, waited: Duration) -> Judgement {
+    let of_api = spec.source == Source::Api;
+    if of_api && node.config.object.is_some() && node.agent.known.is_none() {
+        return Judgement::Wait;
+    }
+    let refuse = |reason: &str, message: String| Judgement::Refuse(reason.to_owned(), message);
+    let failed = |name: &str, why: &str| refuse(name, format!("Predicate {name} failed: {why}"));
+    if spec.labels.get("kubernetes.io/os").is_some_and(|os| os != "linux") {
+        let why = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return refuse("PodOSSelectorNodeLabelDoesNotMatch", why.to_owned());
+    }
+    if spec.security.groups_policy == Some(GroupsPolicy::Strict) && node.groups == Some(false) {
+        let why = "SupplementalGroupsPolicy=Strict is not supported in this node";
+        return refuse("SupplementalGroupsPolicyNotSupported", why.to_owned());
+    }
+    let critical = !of_api || spec.priority >= CRITICAL;
+    if !critical && let Some((name, [asked, used, most])) = node.admitted.0.lacking(spec, &offer(node.config)) {
+        let amounts = format!("requested: {asked}, used: {used}, capacity: {most}");
+        return refuse(&format!("OutOf{name}"), format!("Node didn't have enough resource: {name}, {amounts}"));
+    }
+    let asked = &spec.scheduling;
+    let selects = !asked.node_selector.is_empty() || asked.affinity.is_some();
+    if selects && !place::fits(asked, &node.agent.labels(node.config), &node.config.node_name) {
+        if of_api && waited < LABELS_LATE {
+            return Judgement::Wait;
+        }
+        return failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector");
+    }
+    if node.admitted.0.port_taken(spec) {
+        return failed("NodePorts", "node(s) didn't have free ports for the requested pod ports");
+    }
+    if of_api && !place::tolerated(asked, &node.agent.taints()) {
+        return failed("TaintToleration", "node(s) had taints that the pod didn't tolerate");
+    }
+    Judgement::Take
+}
+
+/// What the node offers. Amounts that were never computed bound nothing.
+fn offer(config: &NodeConfig) -> Offer {
+    let limits = &config.limits;
+    let known = |amount: i64| if limits.cpu_milli == 0 { i64::MAX } else { amount };
+    let hugepages = config.object.as_ref().map(|object| object.machine.hugepages.as_slice()).unwrap_or_default();
+    let of_hugepages = hugepages.iter().map(|(_, all)| *all).sum::<i64>();
+    Offer {
+        pods: config.object.as_ref().map_or(i64::from(config.max_pods), |object| i64::from(object.pods)),
+        amounts: Amounts {
+            cpu_milli: known(limits.cpu_milli),
+            memory: known(limits.allocatable_memory_bytes.saturating_sub(of_hugepages).max(0)),
+            storage: known(limits.allocatable_disk_bytes),
+            hugepages: hugepages.iter().map(|(page, all)| (fit::hugepage_name(*page), *all)).collect(),
+        },
+        storage_counts: config.object.as_ref().is_some_and(|object| object.disk_bytes.is_some()),
+    }
+}
 
 /// Why the pod is not taken: reason and message of its status.
 pub(crate) fn refusal(spec: &PodSpec, config: &NodeConfig, machine: &Machine) -> Option<(&'static str, String)> {
     if let Some(why) = sysctls::refusal(spec, &config.limits.unsafe_sysctls) {
-        return Some(("SysctlForbidden", format!("Pod was rejected: {why}")));
+        return Some(("SysctlForbidden", why));
     }
     if wants_apparmor(spec) && !machine.apparmor {
         let why = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
-        return Some(("AppArmor", format!("Pod was rejected: {why}")));
+        return Some(("AppArmor", why.to_owned()));
     }
     None
 }
@@ -28,25 +124,4 @@ fn wants_apparmor(spec: &PodSpec) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixtures;
-
-    #[test]
-    fn profiles_need_a_kernel_that_enforces_them() {
-        let mut spec = fixtures::spec("always a b");
-        let said = |spec: &PodSpec, apparmor: bool| {
-            let machine = Machine { apparmor, ..Machine::default() };
-            refusal(spec, &fixtures::node(), &machine).map(|(reason, _)| reason)
-        };
-        assert_eq!(said(&spec, false), None);
-        spec.security.apparmor = Some(AppArmor::RuntimeDefault);
-        assert_eq!((said(&spec, false), said(&spec, true)), (Some("AppArmor"), None));
-        for container in &mut spec.containers {
-            container.security.apparmor = Some(AppArmor::Unconfined);
-        }
-        assert_eq!(said(&spec, false), None);
-        spec.containers[1].security.apparmor = Some(AppArmor::Localhost("web".into()));
-        assert_eq!(said(&spec, false), Some("AppArmor"));
-    }
-}
+mod tests;

@@ -16,7 +16,8 @@ use components::edge::{Effect, Lane, Why};
 use components::events::PodEvent;
 use components::node::NodeConfig;
 use components::spec::{ContainerKind, PodSpec};
-use components::world::{Desired, Flow};
+use components::time::Mono;
+use components::world::{Desired, EndCause, Flow, Lifecycle};
 use correlate::{About, Correlator, Happened};
 use engine::{Clock, Engine, Inbox, NewWork, Outbox, Owner, Phase, TimerKind, Timers, Touched};
 use std::time::Duration;
@@ -54,7 +55,7 @@ fn tell_events(
     config: Res<NodeConfig>,
     inbox: Res<Inbox>,
     touched: Res<Touched>,
-    mut pods: Query<(&Desired, &mut Flow)>,
+    mut pods: Query<(&Desired, &Lifecycle, &mut Flow)>,
     mut agent: ResMut<NodeAgent>,
     mut events: ResMut<Events>,
     mut outbox: ResMut<Outbox>,
@@ -66,13 +67,15 @@ fn tell_events(
     for event in std::mem::take(&mut agent.events) {
         let (reason, message) = (event.reason, event.message);
         tracing::info!(reason, message = %message, "Event of the node");
-        let happened = Happened { about: node(&config, agent.uid()), warning: event.warning, reason, message };
+        let about = node(&config, agent.uid());
+        let happened = Happened { about, warning: event.warning, reason: reason.into(), message };
         if sends && let Some(event) = events.memory.correlate(happened, now) {
             events.queue.push(event);
         }
     }
     for entity in touched.iter() {
-        let Ok((desired, mut flow)) = pods.get_mut(entity) else { continue };
+        let Ok((desired, life, mut flow)) = pods.get_mut(entity) else { continue };
+        note_end(&mut flow, life, now.mono);
         if flow.events.is_empty() {
             continue;
         }
@@ -106,6 +109,21 @@ fn tell_events(
     }
     if let Some(at) = events.queue.not_before {
         timers.arm(TimerKind::ClusterEvents, Owner::Node, at);
+    }
+}
+
+/// Notes why a pod ends, in the tick that decided it.
+fn note_end(flow: &mut Flow, life: &Lifecycle, now: Mono) {
+    let ending = life.ending.as_ref().filter(|ending| ending.began == now && life.since == now);
+    match (ending.map(|ending| ending.cause), &life.refused) {
+        (Some(EndCause::Refused), Some((reason, message))) => {
+            flow.events.warning(reason.clone(), message.clone(), None);
+        }
+        (Some(EndCause::DeadlineExceeded), _) => {
+            let message = "Pod was active on the node longer than the specified deadline";
+            flow.events.normal("DeadlineExceeded", message, None);
+        }
+        _ => {}
     }
 }
 
@@ -144,7 +162,7 @@ mod tests {
     fn events_name_the_container_they_are_about() {
         let spec = fixtures::spec("always init:i side:s a");
         let path = |container| {
-            let event = PodEvent { warning: false, reason: "Started", message: String::new(), container };
+            let event = PodEvent { warning: false, reason: "Started".into(), message: String::new(), container };
             of_pod(&spec, event).about.field_path
         };
         assert_eq!(path(None), "");

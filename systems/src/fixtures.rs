@@ -74,6 +74,7 @@ pub(crate) fn spec(text: &str) -> PodSpec {
         qos: QosClass::BestEffort,
         overhead: Resources::default(),
         resources: None,
+        scheduling: components::scheduling::Scheduling::default(),
         volumes: Vec::new(),
         containers,
         json: "{}".into(),

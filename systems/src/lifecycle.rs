@@ -6,7 +6,8 @@
 mod deadline;
 mod table;
 
-use crate::admission;
+use crate::admission::{self, Admitted, Judgement};
+use crate::node_object::NodeAgent;
 use crate::planted;
 use crate::pods;
 use crate::turns::{PlanTurn, ReclaimTurn};
@@ -19,12 +20,16 @@ use components::planted::{Bug, Planted};
 use components::time::Mono;
 use components::world::{
     Desired, Draining, EndCause, Ended, Ending, Finished, Flow, JournalBacklog, Lifecycle, NodeShutdown, Observed,
-    Pleg, PodIndex, PodKey, Reported, SourceStates, Stage,
+    Pleg, PodIndex, PodKey, Reported, RuntimeHealth, SourceStates, Stage,
 };
 use engine::{Clock, Engine, Inbox, InvariantCount, Outbox, Owner, Phase, TimerKind, Timers, Touched};
+use std::time::Duration;
 
 /// Grace period of a pod that only the runtime knows (contract 3.10).
 const ORPHAN_GRACE: u32 = 1;
+
+/// How soon a pod is judged again that could not be.
+const JUDGE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Systems of this domain.
 #[derive(SystemSet, Debug, Clone, PartialEq, Eq, Hash)]
@@ -33,6 +38,7 @@ pub struct LifecycleSystems;
 /// Adds the domain to the engine.
 pub fn plugin(engine: &mut Engine) {
     engine.world_mut().init_resource::<Draining>();
+    engine.world_mut().init_resource::<Admitted>();
     engine.add_systems(
         Phase::Plan,
         (take_drain, touch_when_sources_are_read, advance_stages)
@@ -84,8 +90,8 @@ struct Facts<'a> {
     end_orphans: bool,
     drain: Option<Option<u32>>,
     backlog: bool,
-    /// The node does not take it.
-    refused: bool,
+    /// Whether the node takes it; only asked of a pod that is to begin.
+    judged: Judgement,
     /// Bound on the grace period that a shutdown of the node sets; `None` while the pod may run.
     shutdown: Option<u32>,
     /// The node shuts down: nothing new is started.
@@ -104,10 +110,19 @@ enum Move {
     End(EndCause, u32, &'static str),
 }
 
+/// What a pod is judged by.
+#[derive(bevy_ecs::system::SystemParam)]
+struct Judging<'w> {
+    config: Res<'w, NodeConfig>,
+    machine: Res<'w, Machine>,
+    agent: Res<'w, NodeAgent>,
+    health: Res<'w, RuntimeHealth>,
+}
+
 fn advance_stages(
     clock: Res<Clock>,
-    config: Res<NodeConfig>,
-    machine: Res<Machine>,
+    node: Judging<'_>,
+    mut admitted_pods: ResMut<Admitted>,
     touched: Res<Touched>,
     index: Res<PodIndex>,
     pleg: Res<Pleg>,
@@ -147,15 +162,21 @@ fn advance_stages(
             first_of_name: first_of_name || planted(Bug::SkipSameNameWait),
             names_known: pleg.relisted.is_some() && pleg.unnamed.is_empty(),
             all_sources_read: sources.all_read() || planted(Bug::KillOrphansBeforeSourcesRead),
-            end_orphans: config.end_orphans,
+            end_orphans: node.config.end_orphans,
             drain: draining.requested,
             backlog: !backlog.records.is_empty(),
-            refused: desired.spec.as_ref().is_some_and(|spec| admission::refusal(spec, &config, &machine).is_some()),
-            shutdown: bound_of(desired, &shutdown, &config),
+            judged: judge(desired, &life, observed, &node, &admitted_pods, clock.now.mono),
+            shutdown: bound_of(desired, &shutdown, &node.config),
             shutting_down: shutdown.began.is_some(),
             stopped: planted(Bug::CleanBeforeStopped),
         };
+        if facts.judged == Judgement::Wait {
+            timers.arm_no_later(TimerKind::Pod, Owner::Pod(pod), clock.now.mono.after(JUDGE_AGAIN));
+        }
         let decision = decide(&facts);
+        if let (Move::End(EndCause::Refused, ..), Judgement::Refuse(reason, message)) = (&decision, facts.judged) {
+            life.refused = Some((reason, message));
+        }
         if let Move::To(Stage::Syncing, _) = decision
             && let Some(spec) = &desired.spec
             && !planted(Bug::WorksBeforeDurable)
@@ -164,6 +185,10 @@ fn advance_stages(
         }
         if apply(&mut life, decision, &clock, &mut broken) {
             timers.arm(TimerKind::Pod, Owner::Pod(pod), clock.now.mono);
+        }
+        match (life.stage, &desired.spec) {
+            (Stage::Syncing | Stage::Terminating, Some(spec)) if life.refused.is_none() => admitted_pods.0.put(spec),
+            _ => admitted_pods.0.remove(&key.uid),
         }
         if let (Some(ending), true) = (&mut life.ending, planted(Bug::GraceGrows)) {
             ending.grace_seconds += 1;
@@ -174,6 +199,27 @@ fn advance_stages(
 fn bound_of(desired: &Desired, shutdown: &NodeShutdown, config: &NodeConfig) -> Option<u32> {
     let spec = desired.spec.as_ref()?;
     crate::shutdown::bound(shutdown, &config.shutdown_bands, spec.priority)
+}
+
+/// Whether the node takes a pod that waits for its turn. One that runs already was taken before.
+fn judge(
+    desired: &Desired,
+    life: &Lifecycle,
+    observed: &Observed,
+    node: &Judging<'_>,
+    admitted: &Admitted,
+    now: Mono,
+) -> Judgement {
+    let Some(spec) = desired.spec.as_ref().filter(|_| life.stage == Stage::Queued) else { return Judgement::Take };
+    if let Some((reason, message)) = admission::refusal(spec, &node.config, &node.machine) {
+        return Judgement::Refuse(reason.to_owned(), message);
+    }
+    if observed.inspection.as_ref().is_some_and(|seen| !seen.sandboxes.is_empty()) {
+        return Judgement::Take;
+    }
+    let facts =
+        admission::Node { config: &node.config, agent: &node.agent, admitted, groups: node.health.supplemental_groups };
+    admission::judge(spec, &facts, now.since(life.since))
 }
 
 fn admitted(spec: &components::spec::PodSpec) -> Record {
@@ -284,10 +330,10 @@ fn from_queued(facts: &Facts<'_>) -> Move {
         && facts.first_of_name
         && facts.observed.inspection.is_some()
         && !facts.backlog;
-    if ready && facts.refused {
+    if ready && matches!(facts.judged, Judgement::Refuse(..)) {
         return Move::End(EndCause::Refused, 0, "this node does not take it");
     }
-    if ready { Move::To(Stage::Syncing, "it is its turn") } else { Move::Stay }
+    if ready && facts.judged == Judgement::Take { Move::To(Stage::Syncing, "it is its turn") } else { Move::Stay }
 }
 
 fn from_terminating(facts: &Facts<'_>) -> Move {

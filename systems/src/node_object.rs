@@ -13,6 +13,9 @@ mod steps;
 mod tests;
 
 pub(crate) use build::NodeEvent;
+#[cfg(test)]
+pub(crate) use tests::object as tests_object;
+
 pub(crate) use steps::{NodeAgent, answered, chance, trouble};
 
 use crate::reflector::{Reflector, Target};
@@ -62,7 +65,7 @@ pub fn plugin(engine: &mut Engine) {
     }
     engine.add_systems(
         Phase::Report,
-        (follow_node, list_images, keep_node)
+        (follow_node, tell_cidr, list_images, keep_node)
             .chain_ignore_deferred()
             .in_set(NodeObjectSystems)
             .after(StatusSystems)
@@ -103,6 +106,32 @@ fn follow_node(
     watch.0.drive(now, "node_object", &mut outbox);
     if let Some(due) = watch.0.due() {
         timers.arm(TimerKind::NodeWatch, Owner::Node, due);
+    }
+}
+
+/// Tells the runtime the range of addresses of this node's pods when it changes.
+fn tell_cidr(
+    clock: Res<Clock>,
+    config: Res<NodeConfig>,
+    inbox: Res<Inbox>,
+    mut agent: ResMut<NodeAgent>,
+    mut outbox: ResMut<Outbox>,
+) {
+    let Some(object) = &config.object else { return };
+    let now = clock.now.mono;
+    for arrived in inbox.completions.iter().filter(|arrived| arrived.owner == Owner::Node) {
+        agent.cidr.take(arrived.ticket, &arrived.outcome, now.after(object.update_period));
+    }
+    if let Some(cidr) = agent.cidr.next(agent.known.as_ref(), now) {
+        let ticket = outbox.emit(NewWork {
+            owner: Owner::Node,
+            lane: Lane::Free,
+            chained: false,
+            timeout: config.runtime_timeout,
+            why: Why { system: "node_object", rule: "the node's range of pod addresses changed" },
+            effect: Effect::Cri(CriEffect::SetPodCidr { cidr: cidr.clone() }),
+        });
+        agent.cidr.asked(ticket, cidr);
     }
 }
 

@@ -126,8 +126,14 @@ fn spawn_entity(world: &mut World, uid: &PodUid, now: Now) -> Entity {
         index.slots += 1;
         index.slots - 1
     });
-    let lifecycle =
-        Lifecycle { stage: Stage::Queued, since: now.mono, active: None, ending: None, history: Vec::new() };
+    let lifecycle = Lifecycle {
+        stage: Stage::Queued,
+        since: now.mono,
+        active: None,
+        ending: None,
+        refused: None,
+        history: Vec::new(),
+    };
     let desired = Desired { spec: None, version: 0, removed: false, delete: None, successor: None };
     let key = PodKey { uid: uid.clone(), slot };
     let probes = components::probes::Probes::default();

@@ -20,6 +20,7 @@ use components::ids::PodUid;
 use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::probes::Probes;
+use components::spec::PodSpec;
 use components::world::{
     ContainerRun, Desired, EndCause, Ended, Finished, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey,
     Reported, RuntimeHealth, Stage,
@@ -103,7 +104,7 @@ fn report_status(
                 .map(|ready| memos.ready_since(&key.uid, ready).filter(|_| reported.version == 0)),
             old: &reported.status,
             terminal: reported.terminal.or_else(|| finished.0.get(&key.uid).copied()).filter(|_| !flips),
-            refused: admission::refusal(spec, &node.config, &node.machine),
+            refused: refused(life, spec, &node),
             runtime,
             node_ip: node.machine.node_ips.first().map_or("", String::as_str),
             now: node.clock.now.wall,
@@ -139,6 +140,13 @@ fn report_status(
 fn ends_with_node(life: &Lifecycle) -> bool {
     let cause = life.ending.as_ref().map(|ending| ending.cause);
     matches!(cause, Some(EndCause::NodeShutdown | EndCause::ShutdownRejected))
+}
+
+/// Why the pod is not taken: as it was decided, or as the node's settings say.
+fn refused(life: &Lifecycle, spec: &PodSpec, node: &Node<'_>) -> Option<(String, String)> {
+    let settings = || admission::refusal(spec, &node.config, &node.machine);
+    let (reason, message) = life.refused.clone().or_else(|| settings().map(|(r, m)| (r.to_owned(), m)))?;
+    Some((reason, format!("Pod was rejected: {message}")))
 }
 
 /// True unless the last look showed that no container runs.

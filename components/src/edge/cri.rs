@@ -97,6 +97,11 @@ pub enum CriEffect {
     },
     /// `ListImages`, everything.
     ListImages,
+    /// `UpdateRuntimeConfig`: the addresses that pods of this node get.
+    SetPodCidr {
+        /// Ranges, one of each family, joined by commas.
+        cidr: String,
+    },
 }
 
 /// The sandboxes and containers of a pod that are known by id.

@@ -135,6 +135,7 @@ fn cri_effect(effect: &CriEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         CriEffect::RemoveContainer { id } => write!(f, "RemoveContainer {}", short_id(id.as_str())),
         CriEffect::ListImages => f.write_str("ListImages"),
+        CriEffect::SetPodCidr { cidr } => write!(f, "SetPodCidr {cidr}"),
         CriEffect::ReopenLog { id } => write!(f, "ReopenLog {}", short_id(id.as_str())),
         CriEffect::ExecSync { id, timeout_seconds, .. } => {
             // Without the command, which may hold a secret.

@@ -112,6 +112,7 @@ pub(super) const fn operations(effect: &Effect) -> &'static [&'static str] {
         CriEffect::StopSandbox { .. } => &["stop_podsandbox"],
         CriEffect::RemoveSandbox { .. } => &["remove_podsandbox"],
         CriEffect::FindImage { .. } => &["image_status"],
+        CriEffect::SetPodCidr { .. } => &["update_runtime_config"],
         CriEffect::ListImages => &["list_images"],
         CriEffect::PullImage { .. } => &["pull_image"],
         CriEffect::CreateContainer { .. } => &["create_container"],

@@ -311,6 +311,7 @@ fn owner(effect: &Effect, runtime: &Runtime) -> Option<PodUid> {
             CriEffect::ReadRuntime
             | CriEffect::ListRuntime
             | CriEffect::ListImages
+            | CriEffect::SetPodCidr { .. }
             | CriEffect::FindImage { .. }
             | CriEffect::WatchEvents => None,
         },

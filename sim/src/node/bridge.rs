@@ -37,6 +37,7 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
             uid: None,
             username: String::new(),
         })),
+        CriEffect::SetPodCidr { .. } => return Ok(Answer::Nothing),
         CriEffect::ListImages => CriAnswer::ImagesListed(images(runtime)),
         CriEffect::PullImage { image, .. } => {
             CriAnswer::ImagePulled { image_ref: runtime.images.pull(image).map_err(failure)? }

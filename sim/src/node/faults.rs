@@ -258,6 +258,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             CriEffect::RemoveSandbox { .. } => "RemoveSandbox",
             CriEffect::FindImage { .. } => "FindImage",
             CriEffect::ListImages => "ListImages",
+            CriEffect::SetPodCidr { .. } => "SetPodCidr",
             CriEffect::PullImage { .. } => "PullImage",
             CriEffect::CreateContainer { .. } => "CreateContainer",
             CriEffect::StartContainer { .. } => "StartContainer",

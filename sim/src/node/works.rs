@@ -373,9 +373,11 @@ impl Node {
             sandbox.map_or_else(|| "gone".to_owned(), |s| self.pod_name(&s.request.namespace, &s.request.name))
         };
         match effect {
-            CriEffect::ReadRuntime | CriEffect::ListRuntime | CriEffect::ListImages | CriEffect::WatchEvents => {
-                String::new()
-            }
+            CriEffect::ReadRuntime
+            | CriEffect::ListRuntime
+            | CriEffect::ListImages
+            | CriEffect::SetPodCidr { .. }
+            | CriEffect::WatchEvents => String::new(),
             CriEffect::InspectPod { uid, .. } => self.name_of(uid),
             CriEffect::RunSandbox { config, .. } => self.pod_name(&config.namespace, &config.name),
             CriEffect::StopSandbox { id } | CriEffect::RemoveSandbox { id } => of_sandbox(id),

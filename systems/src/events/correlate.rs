@@ -2,6 +2,7 @@
 //! stops is heard less and less. Same numbers as every Kubernetes component has.
 
 use components::time::{Mono, Now, Wall};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub(crate) struct About {
 pub(crate) struct Happened {
     pub(crate) about: About,
     pub(crate) warning: bool,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Cow<'static, str>,
     pub(crate) message: String,
 }
 
@@ -183,7 +184,7 @@ mod tests {
 
     fn event(reason: &'static str, message: &str) -> Happened {
         let about = About { kind: "Pod", namespace: "ns".into(), name: "p".into(), ..About::default() };
-        Happened { about, warning: true, reason, message: message.to_owned() }
+        Happened { about, warning: true, reason: reason.into(), message: message.to_owned() }
     }
 
     fn at(seconds: u64) -> Now {

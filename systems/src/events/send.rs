@@ -85,7 +85,7 @@ impl Queue {
         let busy = status == Some(429);
         if done || (status.is_some() && !busy) || self.tries + 1 >= TRIES {
             if !done {
-                let (reason, error) = (event.event.reason, trouble(outcome));
+                let (reason, error) = (&*event.event.reason, trouble(outcome));
                 tracing::warn!(reason, %error, "An event was not taken and is lost");
             }
             self.tries = 0;
@@ -167,7 +167,7 @@ mod tests {
             api_version: "v1",
             field_path: "spec.containers{c}".into(),
         };
-        let event = Happened { about, warning: true, reason: "BackOff", message: "m".into() };
+        let event = Happened { about, warning: true, reason: "BackOff".into(), message: "m".into() };
         Sendable { event, name: "p.1".into(), count, first: Wall(0), last: Wall(7_000_000_000), reworded: false }
     }
 

@@ -8,9 +8,11 @@ use components::edge::api::{Answered, ApiAnswer, ApiRequest, Class, Method};
 use components::edge::cri::ListedImage;
 use components::edge::{Answer, Outcome};
 use components::ids::Ticket;
-use components::node::object::NodeObjectConfig;
+use components::node::NodeConfig;
+use components::node::object::{NodeObjectConfig, NodeTaint};
 use components::time::Mono;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// First and longest wait between two attempts to register.
@@ -57,6 +59,47 @@ enum Next {
     ReadLive,
 }
 
+/// The range of pod addresses that the runtime knows.
+#[derive(Debug, Default)]
+pub(super) struct Cidr {
+    told: String,
+    telling: Option<(Ticket, String)>,
+    retry_at: Option<Mono>,
+}
+
+impl Cidr {
+    /// The range to tell the runtime now, if it does not know it.
+    pub(super) fn next(&self, known: Option<&Value>, now: Mono) -> Option<String> {
+        let ranges = known?.pointer("/spec/podCIDRs")?.as_array()?;
+        let ranges = ranges.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",");
+        let due = self.telling.is_none() && self.retry_at.is_none_or(|at| at <= now);
+        (due && !ranges.is_empty() && ranges != self.told).then_some(ranges)
+    }
+
+    pub(super) fn asked(&mut self, ticket: Ticket, cidr: String) {
+        self.telling = Some((ticket, cidr));
+    }
+
+    /// Takes the answer; a runtime that could not be told is told again.
+    pub(super) fn take(&mut self, ticket: Ticket, outcome: &Outcome, again: Mono) {
+        if self.telling.as_ref().is_none_or(|(awaited, _)| *awaited != ticket) {
+            return;
+        }
+        let Some((_, cidr)) = self.telling.take() else { return };
+        self.retry_at = None;
+        match outcome {
+            Outcome::Done(_) => {
+                tracing::info!(%cidr, "Told the runtime the range of pod addresses");
+                self.told = cidr;
+            }
+            other => {
+                tracing::warn!(%cidr, error = %trouble(other), "The runtime could not be told the range of pod addresses");
+                self.retry_at = Some(again);
+            }
+        }
+    }
+}
+
 /// State of the node's object.
 #[derive(Resource, Debug)]
 pub(crate) struct NodeAgent {
@@ -83,6 +126,8 @@ pub(crate) struct NodeAgent {
     spread: f64,
     /// A reboot is told once.
     reboot_told: bool,
+    /// What is told the runtime of pod addresses.
+    pub(super) cidr: Cidr,
     /// `spec.unschedulable` as last told.
     unschedulable: bool,
     seed: u64,
@@ -90,7 +135,7 @@ pub(crate) struct NodeAgent {
 }
 
 impl NodeAgent {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self {
             known: None,
             images: None,
@@ -106,6 +151,7 @@ impl NodeAgent {
             reported: None,
             spread: 0.0,
             reboot_told: false,
+            cidr: Cidr { told: String::new(), telling: None, retry_at: None },
             unschedulable: false,
             seed,
             drawn: 0,
@@ -115,6 +161,35 @@ impl NodeAgent {
     /// `metadata.uid` of the node's object, once it is known.
     pub(crate) fn uid(&self) -> Option<&str> {
         self.known.as_ref()?.pointer("/metadata/uid")?.as_str()
+    }
+
+    /// Labels of the node: those of its object, or those that it would be registered with.
+    pub(crate) fn labels(&self, config: &NodeConfig) -> BTreeMap<String, String> {
+        let of_object = self.known.as_ref().map(|known| known.pointer("/metadata/labels").and_then(Value::as_object));
+        if let Some(labels) = of_object {
+            let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+            return labels.into_iter().flatten().filter_map(text).collect();
+        }
+        let mut labels = BTreeMap::from([
+            ("kubernetes.io/hostname".to_owned(), config.node_name.to_string()),
+            ("kubernetes.io/os".to_owned(), "linux".to_owned()),
+            ("beta.kubernetes.io/os".to_owned(), "linux".to_owned()),
+        ]);
+        if let Some(object) = &config.object {
+            labels.insert("kubernetes.io/arch".to_owned(), object.machine.architecture.clone());
+            labels.insert("beta.kubernetes.io/arch".to_owned(), object.machine.architecture.clone());
+            labels.extend(object.labels.clone());
+        }
+        labels
+    }
+
+    /// Taints of the node's object.
+    pub(crate) fn taints(&self) -> Vec<NodeTaint> {
+        let list = self.known.as_ref().and_then(|known| known.pointer("/spec/taints")).and_then(Value::as_array);
+        let text = |taint: &Value, key: &str| taint.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let taint =
+            |it: &Value| NodeTaint { key: text(it, "key"), value: text(it, "value"), effect: text(it, "effect") };
+        list.into_iter().flatten().map(taint).collect()
     }
 
     /// True once there is an object, or need not be made one.

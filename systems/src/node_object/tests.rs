@@ -411,3 +411,22 @@ fn changes_of_others_count_and_old_news_do_not() {
     // What is gone is asked for.
     assert_eq!(rig.next(11).unwrap().0, Doing::ReadLive);
 }
+
+#[test]
+fn the_runtime_is_told_the_range_of_pod_addresses_once() {
+    use super::steps::Cidr;
+    let object = json!({ "spec": { "podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "fd00::/64"] } });
+    let mut cidr = Cidr::default();
+    assert_eq!(cidr.next(None, Mono(0)), None);
+    assert_eq!(cidr.next(Some(&json!({ "spec": {} })), Mono(0)), None);
+    let first = cidr.next(Some(&object), Mono(0)).unwrap();
+    assert_eq!(first, "10.1.0.0/24,fd00::/64");
+    cidr.asked(Ticket(1), first.clone());
+    assert_eq!(cidr.next(Some(&object), Mono(0)), None);
+    cidr.take(Ticket(1), &Outcome::TimedOut, Mono(10));
+    assert_eq!(cidr.next(Some(&object), Mono(9)), None);
+    cidr.asked(Ticket(2), cidr.next(Some(&object), Mono(10)).unwrap());
+    cidr.take(Ticket(9), &Outcome::TimedOut, Mono(10));
+    cidr.take(Ticket(2), &Outcome::Done(Answer::Nothing), Mono(10));
+    assert_eq!(cidr.next(Some(&object), Mono(20)), None);
+}

@@ -47,7 +47,7 @@ pub(super) struct Input<'a> {
     pub(super) old: &'a PodStatus,
     pub(super) terminal: Option<bool>,
     /// Reason and message of a pod that the node does not take.
-    pub(super) refused: Option<(&'static str, String)>,
+    pub(super) refused: Option<(String, String)>,
     pub(super) runtime: &'a str,
     pub(super) node_ip: &'a str,
     pub(super) now: Wall,
@@ -99,7 +99,7 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
     };
     if let Some((reason, message)) = &input.refused {
         // Nothing of it was ever looked at: it has neither conditions nor containers nor addresses.
-        (*reason).clone_into(&mut out.reason);
+        out.reason.clone_from(reason);
         out.message.clone_from(message);
         out.host_ip.clear();
         out.pod_ips.clear();

@@ -10,7 +10,7 @@ use components::world::{ContainerRun, EndCause, Ending, Flow, Lifecycle, Stage, 
 fn life(stage: Stage) -> Lifecycle {
     let ending =
         (stage >= Stage::Terminating).then_some(Ending { cause: EndCause::Removed, grace_seconds: 30, began: Mono(0) });
-    Lifecycle { stage, since: Mono(0), active: None, ending, history: Vec::new() }
+    Lifecycle { stage, since: Mono(0), active: None, ending, refused: None, history: Vec::new() }
 }
 
 fn status(pod: &str, seen: &str, stage: Stage, old: &PodStatus, terminal: Option<bool>, flow: &Flow) -> PodStatus {
@@ -137,7 +137,7 @@ fn a_pod_that_is_not_taken_says_why_and_nothing_else() {
         ready_since: [None, None],
         old: &old,
         terminal: None,
-        refused,
+        refused: refused.map(|(reason, message): (&str, String)| (reason.to_owned(), message)),
         runtime: "containerd",
         node_ip: "10.0.0.9",
         now: Wall(7_500_000_000),
