@@ -14,6 +14,7 @@ pub mod objects;
 pub mod planted;
 pub mod probes;
 pub mod quantity;
+pub mod registry;
 pub mod snapshot;
 pub mod spec;
 pub mod status;

@@ -45,6 +45,10 @@ pub enum TimerKind {
     Images,
     /// Send events to the cluster again after a failure.
     ClusterEvents,
+    /// Ask for objects that pods refer to.
+    Objects,
+    /// Ask for the tokens of a pod.
+    Tokens,
 }
 
 /// A deadline's name.
