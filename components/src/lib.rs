@@ -16,6 +16,7 @@ pub mod planted;
 pub mod probes;
 pub mod quantity;
 pub mod scheduling;
+pub mod registry;
 pub mod snapshot;
 pub mod spec;
 pub mod status;

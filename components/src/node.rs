@@ -3,7 +3,7 @@
 mod api;
 mod limits;
 
-pub use api::ApiConfig;
+pub use api::{ApiConfig, ObjectStrategy};
 pub use limits::{NodeLimits, UserIds};
 pub mod object;
 pub mod reclaim;

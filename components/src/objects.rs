@@ -199,6 +199,8 @@ pub struct Services {
     pub watched: bool,
     /// They were read at least once.
     pub synced: bool,
+    /// They could not be read the last time.
+    pub failed: bool,
     /// By namespace and name.
     pub list: BTreeMap<(String, String), Service>,
 }

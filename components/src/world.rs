@@ -476,6 +476,8 @@ pub struct ContainerRun {
     pub pull_backoff: Backoff,
     /// Last pull error, for the back-off message.
     pub pull_error: String,
+    /// How far the pull has come with the logins that there are.
+    pub pull: crate::registry::PullTries,
     /// Do nothing for this container before that, after an error that is no back-off.
     pub retry_at: Option<Mono>,
     /// Why it waits: (reason, message).

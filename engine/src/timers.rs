@@ -51,6 +51,10 @@ pub enum TimerKind {
     StatusWrites,
     /// Make or delete mirror pods again after a failure.
     Mirrors,
+    /// Ask for objects that pods refer to.
+    Objects,
+    /// Ask for the tokens of a pod.
+    Tokens,
 }
 
 /// A deadline's name.

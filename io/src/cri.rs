@@ -185,9 +185,9 @@ impl CriPort {
                 let listed: pb::ListImagesResponse = self.images.call(PATH, request).await?;
                 Ok(Answer::Cri(CriAnswer::ImagesListed(from_proto::listed_images(listed))))
             }
-            CriEffect::PullImage { image, config } => {
+            CriEffect::PullImage { image, config, login } => {
                 const PATH: &str = "/runtime.v1.ImageService/PullImage";
-                let request = to_proto::pull_image(image, *config);
+                let request = to_proto::pull_image(image, *config, login);
                 let pulled: Result<pb::PullImageResponse, _> = self.images.call(PATH, request).await;
                 self.flights.part();
                 let pulled = pulled?;

@@ -6,6 +6,7 @@
 mod cgroup;
 mod env_file;
 mod files;
+mod logins;
 mod logs;
 pub mod machine;
 pub mod memory;
@@ -176,6 +177,10 @@ impl Inner {
             HostEffect::ReadEnvFiles(keys) => {
                 let found = keys.iter().map(|key| env_file::find(key).map_err(|error| error.message)).collect();
                 Ok(Answer::Host(HostAnswer::EnvFilesRead(found)))
+            }
+            HostEffect::ReadLogins { paths } => {
+                let (logins, problems) = logins::read(paths);
+                Ok(Answer::Host(HostAnswer::LoginsRead { logins, problems }))
             }
         }
     }

@@ -8,6 +8,7 @@ mod patch;
 mod place;
 #[cfg(test)]
 mod tests;
+mod token;
 
 use self::place::{Place, Selector};
 use components::edge::api::{Answered, ApiEvent, ApiRequest, EventKind, Method};
@@ -32,6 +33,8 @@ pub struct ApiServer {
     /// History up to here is forgotten.
     compacted: u64,
     uids: u64,
+    /// Tokens issued so far.
+    pub tokens: u64,
 }
 
 /// A change as the history keeps it.
@@ -221,6 +224,7 @@ impl ApiServer {
         match request.method {
             Method::Get if place.name.is_empty() => self.list(place, query),
             Method::Get => self.objects.get(&place.object()).map_or_else(|| not_found(place), |o| (200, o.clone())),
+            Method::Post if place.sub == "token" => self.issue_token(wall, place, body),
             Method::Post => self.post(wall, place, body),
             Method::Put => self.put(place, body),
             Method::PatchStrategic => self.change(place, |object| patch::strategic(object, &body)),

@@ -23,6 +23,7 @@ pub mod pods;
 pub mod probes;
 pub mod qos;
 pub mod reflector;
+pub mod registry;
 pub mod report;
 mod restart;
 pub mod runtime;
@@ -45,6 +46,7 @@ pub fn plugin(engine: &mut Engine) {
     shutdown::plugin(engine);
     lifecycle::plugin(engine);
     objects::plugin(engine);
+    registry::plugin(engine);
     volumes::plugin(engine);
     probes::plugin(engine);
     runtime::plugin(engine);

@@ -147,16 +147,19 @@ fn plan_volumes(
     machine: Res<Machine>,
     objects: Res<Objects>,
     touched: Res<Touched>,
-    mut pods: Query<(&Desired, &Flow, &PodRefs, &mut PodVolumes)>,
+    mut pods: Query<(&Desired, &mut Flow, &PodRefs, &mut PodVolumes)>,
 ) {
     for pod in touched.iter() {
-        let Ok((desired, flow, refs, mut volumes)) = pods.get_mut(pod) else { continue };
+        let Ok((desired, mut flow, refs, mut volumes)) = pods.get_mut(pod) else { continue };
         let stale = desired.version != volumes.planned || refs.version != volumes.refs;
         let Some(spec) = desired.spec.as_ref().filter(|_| stale) else { continue };
         let busy = flow.in_flight.iter().any(|(_, step)| matches!(step, Step::PreparePod | Step::SetUpVolume(_)));
         if !busy {
             plan(&mut volumes, spec, Origin { config: &config, machine: &machine, objects: &objects, refs });
             (volumes.planned, volumes.refs) = (desired.version, refs.version);
+            for text in volumes.volumes.iter_mut().filter_map(|volume| volume.untold.take()) {
+                flow.events.warning("FailedMount", text, None);
+            }
         }
     }
 }
@@ -204,6 +207,7 @@ fn refuse(run: &mut VolumeRun, why: &str) {
     let text = format!("MountVolume.SetUp failed for volume \"{}\" : {why}", run.name);
     if run.error.as_ref() != Some(&text) {
         tracing::warn!(volume = %run.name, error = %text, "Volume can not be set up");
+        run.untold = Some(text.clone());
     }
     run.wanted = None;
     run.error = Some(text);

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use components::config::{KubeletConfiguration, not_acted_on};
 use components::edge::Ingress;
 use components::edge::control::ControlIngress;
-use components::node::{ApiConfig, Machine, UserIds};
+use components::node::{ApiConfig, Machine, ObjectStrategy, UserIds};
 use io::apiserver::Rates;
 use io::cri::CriOptions;
 use io::cri::streams::StreamCalls;
@@ -109,6 +109,15 @@ fn user_ids(config: &KubeletConfiguration) -> anyhow::Result<Option<UserIds>> {
     Ok(ids)
 }
 
+/// `configMapAndSecretChangeDetectionStrategy`, which was validated.
+fn object_strategy(config: &KubeletConfiguration) -> ObjectStrategy {
+    match config.config_map_and_secret_change_detection_strategy.as_str() {
+        "Cache" => ObjectStrategy::Cache,
+        "Get" => ObjectStrategy::Get,
+        _ => ObjectStrategy::Watch,
+    }
+}
+
 /// What a kubelet does not start on.
 fn refuse(config: &KubeletConfiguration, machine: &Machine) -> anyhow::Result<()> {
     if config.fail_swap_on && io::host::swap_on()? {
@@ -137,7 +146,7 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> anyhow::Result<Plan> 
         flags.minimum_container_ttl_duration,
     ));
     let api = (!flags.kubeconfig.is_empty()).then(|| (PathBuf::from(&flags.kubeconfig), rates(config)));
-    node.api = api.is_some().then(ApiConfig::default);
+    node.api = api.is_some().then(|| ApiConfig { objects: object_strategy(config), ..ApiConfig::default() });
     if api.is_some() {
         node.object = Some(Box::new(compose::object::object(config, flags, &machine)?));
     }

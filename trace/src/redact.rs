@@ -64,12 +64,18 @@ fn answer(text: &str, secret: bool) -> Cow<'_, str> {
     Cow::Owned(object.to_string())
 }
 
+/// What stands for a value of a secret. Which registries a docker configuration names decides what is tried.
+fn placeholder(key: &str, value: &Value) -> String {
+    let logins = matches!(key, ".dockerconfigjson" | ".dockercfg").then(|| value.as_str()).flatten();
+    logins.and_then(components::registry::without_secrets).unwrap_or_else(|| REDACTED_BASE64.to_owned())
+}
+
 /// Takes the values out of one object that holds secrets; keys and all else stay.
 fn hide(object: &mut Value) {
     for field in ["data", "stringData"] {
         let Some(values) = object.get_mut(field) else { continue };
         match values.as_object_mut() {
-            Some(values) => values.values_mut().for_each(|value| *value = Value::from(REDACTED_BASE64)),
+            Some(values) => values.iter_mut().for_each(|(key, value)| *value = Value::from(placeholder(key, value))),
             None => *values = Value::Null,
         }
     }

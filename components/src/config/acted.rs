@@ -16,6 +16,7 @@ const SETTLED: &[&str] = &[
     "cgroupsPerQOS",
     "clusterDNS",
     "clusterDomain",
+    "configMapAndSecretChangeDetectionStrategy",
     "containerLogMaxFiles",
     "containerLogMaxSize",
     "containerLogMaxWorkers",

@@ -50,6 +50,9 @@ pub enum CriEffect {
         image: String,
         /// The sandbox's configuration, which runtimes may use.
         config: Box<SandboxConfig>,
+        /// Login of the registry; what the runtime itself knows when unset.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        login: Option<crate::registry::RegistryLogin>,
     },
     /// `CreateContainer`.
     CreateContainer {

@@ -37,6 +37,11 @@ pub enum HostEffect {
     SetCgroups(Vec<Cgroup>),
     /// Find values in environment files of volumes.
     ReadEnvFiles(Vec<EnvFileKey>),
+    /// Read the logins of docker configurations: of the first file that is there, by kind.
+    ReadLogins {
+        /// The files: `config.json`s, then `.dockercfg`s.
+        paths: Vec<String>,
+    },
 }
 
 /// One value of an environment file.
@@ -312,4 +317,11 @@ pub enum HostAnswer {
     /// To `ReadEnvFiles`, in the order of what was asked: the value, nothing when there is no such file or key, or why
     /// the file cannot be read.
     EnvFilesRead(Vec<Result<Option<Sensitive>, String>>),
+    /// To `ReadLogins`.
+    LoginsRead {
+        /// What the first readable file holds.
+        logins: Vec<crate::registry::RegistryLogin>,
+        /// Files that are there and cannot be read.
+        problems: Vec<String>,
+    },
 }

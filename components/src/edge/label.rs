@@ -120,7 +120,7 @@ fn cri_effect(effect: &CriEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         CriEffect::StopSandbox { id } => write!(f, "StopSandbox {}", short_id(id.as_str())),
         CriEffect::RemoveSandbox { id } => write!(f, "RemoveSandbox {}", short_id(id.as_str())),
         CriEffect::FindImage { image } => write!(f, "FindImage {image}"),
-        CriEffect::PullImage { image, config } => {
+        CriEffect::PullImage { image, config, .. } => {
             write!(f, "PullImage {image} for {}", PodName(config))
         }
         CriEffect::CreateContainer { config, sandbox_config, .. } => {
@@ -176,6 +176,7 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         HostEffect::SetUpVolume(it) => write!(f, "SetUpVolume {}", it.name()),
         HostEffect::SetCgroups(cgroups) => write!(f, "SetCgroups {}", cgroups.len()),
         HostEffect::ReadEnvFiles(keys) => write!(f, "ReadEnvFiles {} values", keys.len()),
+        HostEffect::ReadLogins { .. } => f.write_str("ReadLogins"),
     }
 }
 
@@ -204,6 +205,9 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "PodPrepared without {} volumes", failed.len())
         }
         Answer::Host(HostAnswer::EnvFilesRead(values)) => write!(f, "EnvFilesRead {} values", values.len()),
+        Answer::Host(HostAnswer::LoginsRead { logins, problems }) => {
+            write!(f, "LoginsRead {} logins {} problems", logins.len(), problems.len())
+        }
         Answer::Sources(SourcesAnswer::ManifestsRead { source, manifests, problems }) => {
             let (good, bad) = (manifests.len(), problems.len());
             write!(f, "ManifestsRead {} {good} objects {bad} problems", source.annotation())

@@ -7,11 +7,26 @@ use serde::{Deserialize, Serialize};
 pub struct ApiConfig {
     /// Writes of pod statuses that may be under way at a time.
     pub status_writes: u32,
+    /// `configMapAndSecretChangeDetectionStrategy`.
+    #[serde(default)]
+    pub objects: ObjectStrategy,
+}
+
+/// How changes of config maps and secrets are noticed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum ObjectStrategy {
+    /// By watches.
+    #[default]
+    Watch,
+    /// By reading what is older than a minute.
+    Cache,
+    /// By reading whenever pods are looked at.
+    Get,
 }
 
 impl Default for ApiConfig {
     fn default() -> Self {
         // Enough to use up `kubeAPIQPS` at common latencies; what waits is not yet sent, so the newest status is.
-        Self { status_writes: 16 }
+        Self { status_writes: 16, objects: ObjectStrategy::Watch }
     }
 }

@@ -6,6 +6,7 @@ use components::edge::cri::{
     NamespaceMode, Namespaces, PortMapping, Propagation, Protocol, SandboxConfig, SandboxSecurity, Seccomp,
 };
 use components::ids::{SandboxId, Sensitive};
+use components::registry::RegistryLogin;
 use proto::runtime::v1 as pb;
 
 pub(super) fn create_container(
@@ -21,11 +22,16 @@ pub(super) fn create_container(
 }
 
 /// The image carries the pod's annotations, for runtimes that choose a snapshotter or a registry by them.
-pub(super) fn pull_image(image: String, config: SandboxConfig) -> pb::PullImageRequest {
+pub(super) fn pull_image(image: String, config: SandboxConfig, login: Option<RegistryLogin>) -> pb::PullImageRequest {
     let annotations = config.annotations.clone();
+    let auth = login.map(|login| pb::AuthConfig {
+        username: login.username.0,
+        password: login.password.0,
+        ..Default::default()
+    });
     pb::PullImageRequest {
         image: Some(pb::ImageSpec { image, annotations, ..Default::default() }),
-        auth: None,
+        auth,
         sandbox_config: Some(sandbox_config(config)),
     }
 }

@@ -68,7 +68,7 @@ async fn images_are_found_missed_and_pulled() {
     assert_eq!(rig.run(find("busybox:1")).await, done(CriAnswer::ImageFound(Some(image))));
     assert_eq!(rig.run(find("absent")).await, done(CriAnswer::ImageFound(None)));
     assert_eq!(rig.run(find("gone")).await, done(CriAnswer::ImageFound(None)));
-    let pull = CriEffect::PullImage { image: "busybox:1".into(), config: Box::default() };
+    let pull = CriEffect::PullImage { image: "busybox:1".into(), config: Box::default(), login: None };
     assert_eq!(rig.run(pull).await, done(CriAnswer::ImagePulled { image_ref: "sha256:2".into() }));
     let request: pb::PullImageRequest = rig.seen.request("PullImage");
     assert_eq!(request.image.unwrap().image, "busybox:1");

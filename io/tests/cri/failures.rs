@@ -152,7 +152,7 @@ async fn answers_that_make_no_sense_are_garbage_and_named() {
     });
     let run = CriEffect::RunSandbox { config: Box::default(), handler: String::new() };
     check(&rig.run(run).await, FailureClass::Garbage, "unusable answer to RunPodSandbox: no id");
-    let pull = CriEffect::PullImage { image: "x".into(), config: Box::default() };
+    let pull = CriEffect::PullImage { image: "x".into(), config: Box::default(), login: None };
     check(&rig.run(pull).await, FailureClass::Garbage, "unusable answer to PullImage: no id");
     let create =
         CriEffect::CreateContainer { sandbox: "s".into(), config: Box::default(), sandbox_config: Box::default() };

@@ -77,9 +77,9 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A field selector: every field has this value.
+/// A field selector: every field has this value, or has it not.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Selector(Vec<(String, String)>);
+pub(super) struct Selector(Vec<(String, bool, String)>);
 
 impl Selector {
     /// Reads `fieldSelector` of a query.
@@ -88,9 +88,10 @@ impl Selector {
         let parts = text.split(',').filter(|part| !part.is_empty());
         let pair = |part: &str| {
             let (field, value) = part.split_once('=').ok_or_else(|| format!("unable to understand {part:?}"))?;
+            let (field, equal) = field.strip_suffix('!').map_or((field, true), |field| (field, false));
             match field {
-                "metadata.name" | "metadata.namespace" | "spec.nodeName" | "status.phase" => {
-                    Ok((format!("/{}", field.replace('.', "/")), value.trim_start_matches('=').to_owned()))
+                "metadata.name" | "metadata.namespace" | "spec.nodeName" | "status.phase" | "spec.clusterIP" => {
+                    Ok((format!("/{}", field.replace('.', "/")), equal, value.trim_start_matches('=').to_owned()))
                 }
                 _ => Err(format!("field label not supported: {field}")),
             }
@@ -101,6 +102,6 @@ impl Selector {
     /// Whether an object is selected.
     pub(super) fn fits(&self, object: &Value) -> bool {
         let value = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default();
-        self.0.iter().all(|(field, wanted)| value(field) == wanted)
+        self.0.iter().all(|(field, equal, wanted)| (value(field) == wanted) == *equal)
     }
 }

@@ -227,7 +227,10 @@ impl Checks {
             HostEffect::PreparePod(_) => {
                 self.cleaned.remove(uid);
             }
-            HostEffect::PrepareContainer(_) | HostEffect::SetCgroups(_) | HostEffect::ReadEnvFiles(_) => {}
+            HostEffect::PrepareContainer(_)
+            | HostEffect::SetCgroups(_)
+            | HostEffect::ReadEnvFiles(_)
+            | HostEffect::ReadLogins { .. } => {}
             HostEffect::SetUpVolume(setup) if self.cleaned.contains(uid) => {
                 let text = format!("volume {} of {uid} is set up although its remains were removed", setup.name());
                 self.violate(text, now);

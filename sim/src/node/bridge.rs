@@ -39,8 +39,8 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
         })),
         CriEffect::SetPodCidr { .. } => return Ok(Answer::Nothing),
         CriEffect::ListImages => CriAnswer::ImagesListed(images(runtime)),
-        CriEffect::PullImage { image, .. } => {
-            CriAnswer::ImagePulled { image_ref: runtime.images.pull(image).map_err(failure)? }
+        CriEffect::PullImage { image, login, .. } => {
+            CriAnswer::ImagePulled { image_ref: runtime.images.pull_with(image, login.as_ref()).map_err(failure)? }
         }
         CriEffect::CreateContainer { sandbox, config, .. } => {
             let id = runtime.create_container(now, sandbox, container_request(config)).map_err(failure)?;

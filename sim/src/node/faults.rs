@@ -283,6 +283,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::SetUpVolume(_) => "SetUpVolume",
             HostEffect::SetCgroups(_) => "SetCgroups",
             HostEffect::ReadEnvFiles(_) => "ReadEnvFiles",
+            HostEffect::ReadLogins { .. } => "ReadLogins",
         },
         Effect::Hooks(HooksEffect::CallHttp(_)) => "CallHttp",
         Effect::Api(ApiEffect::Request(request)) => request.method.as_str(),

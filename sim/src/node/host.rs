@@ -29,6 +29,8 @@ pub struct Host {
     pub links: BTreeMap<String, String>,
     /// When the effect that runs takes effect.
     pub clock: Mono,
+    /// Logins of the node's docker configuration.
+    pub logins: Vec<components::registry::RegistryLogin>,
     /// Files of volumes by the volume's path: their paths within and their content.
     pub written: BTreeMap<String, BTreeMap<String, String>>,
     /// Limits of the cgroups that hold those of pods, by path.
@@ -61,6 +63,9 @@ impl Host {
             HostEffect::ReadEnvFiles(keys) => {
                 let value = |key: &EnvFileKey| self.env.get(&(key.path.clone(), key.key.clone())).cloned();
                 Ok(Some(HostAnswer::EnvFilesRead(keys.iter().map(|key| Ok(value(key))).collect())))
+            }
+            HostEffect::ReadLogins { .. } => {
+                Ok(Some(HostAnswer::LoginsRead { logins: self.logins.clone(), problems: Vec::new() }))
             }
             other => self.run_reclaim(other),
         }

@@ -382,7 +382,7 @@ impl Node {
             CriEffect::RunSandbox { config, .. } => self.pod_name(&config.namespace, &config.name),
             CriEffect::StopSandbox { id } | CriEffect::RemoveSandbox { id } => of_sandbox(id),
             CriEffect::FindImage { image } => image.clone(),
-            CriEffect::PullImage { image, config } => {
+            CriEffect::PullImage { image, config, .. } => {
                 format!("{} {image}", self.pod_name(&config.namespace, &config.name))
             }
             CriEffect::CreateContainer { sandbox, config, .. } => format!("{}/{}", of_sandbox(sandbox), config.name),

@@ -3,6 +3,7 @@
 use crate::runtime::model::Refusal;
 use crate::runtime::splitmix;
 use components::edge::FailureClass;
+use components::registry::RegistryLogin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub struct Images {
     by_id: BTreeMap<Arc<str>, String>,
     /// Names that no registry has. A name with the word `missing` in it is never there either.
     pub absent: BTreeSet<String>,
+    /// Passwords of images that are not for everyone, by name.
+    pub private: BTreeMap<String, String>,
 }
 
 impl Images {
@@ -38,7 +41,20 @@ impl Images {
         self.here.values()
     }
 
-    /// `PullImage`.
+    /// `PullImage` with a login.
+    ///
+    /// # Errors
+    /// When no registry has the image, or the login is not the one it wants.
+    pub fn pull_with(&mut self, name: &str, login: Option<&RegistryLogin>) -> Result<Arc<str>, Refusal> {
+        let given = login.map(|login| login.password.0.as_str());
+        if self.private.get(name).is_some_and(|wanted| given != Some(wanted)) {
+            let message = format!("failed to authorize {name:?}: 401 Unauthorized");
+            return Err(Refusal::new(FailureClass::Denied, message));
+        }
+        self.pull(name)
+    }
+
+    /// `PullImage` of an image that is for everyone.
     ///
     /// # Errors
     /// When no registry has the image.

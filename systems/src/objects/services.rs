@@ -1,9 +1,16 @@
-//! Environment variables that name the services a pod can reach (contract 3.8). Reads only its arguments.
+//! Services of the cluster: the copy of them, and the environment variables that name those a pod can reach (contract
+//! 3.8). Reads only its arguments.
 
+use crate::reflector::Change;
 use components::edge::sources::Source;
 use components::objects::{Service, Services};
 use components::spec::PodSpec;
 use std::collections::BTreeMap;
+
+/// True while the services were asked for and nothing went wrong yet.
+pub(crate) fn pending(services: &Services, spec: &PodSpec) -> bool {
+    services.watched && !services.synced && !services.failed && spec.source == Source::Api
+}
 
 /// The variables by name: services of the pod's namespace if it wants links, and the API server's always.
 ///
@@ -58,6 +65,32 @@ fn add(name: &str, service: &Service, out: &mut BTreeMap<String, String>) {
     }
 }
 
+/// Takes a change of the copy of all services.
+pub(super) fn apply(services: &mut Services, change: Change) {
+    let texts = match change {
+        Change::Replaced(items) => {
+            services.list.clear();
+            services.synced = true;
+            items
+        }
+        Change::Put(text) => vec![text],
+        Change::Gone(text) => {
+            if let Ok((key, _)) = podspec::objects::service(&text) {
+                services.list.remove(&key);
+            }
+            return;
+        }
+    };
+    for text in texts {
+        match podspec::objects::service(&text) {
+            Ok((key, Some(service))) => services.list.insert(key, service).map_or((), drop),
+            // It has lost its address.
+            Ok((key, None)) => services.list.remove(&key).map_or((), drop),
+            Err(why) => tracing::warn!(error = %why, "A service cannot be read"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +108,7 @@ mod tests {
             (key("shop", "data-base"), service("fd00::7", &[("sql", 5432, "TCP"), ("gossip", 7, "UDP")])),
             (key("shoq", "other"), service("10.0.0.9", &[("", 1, "TCP")])),
         ];
-        Services { watched: true, synced: true, list: list.into() }
+        Services { watched: true, synced: true, list: list.into(), ..Services::default() }
     }
 
     fn names(namespace: &str, links: bool) -> String {

@@ -4,6 +4,7 @@ mod collect;
 mod end;
 mod hooks;
 mod images;
+mod pull;
 mod start;
 mod stop;
 mod sync;
@@ -19,6 +20,7 @@ use components::node::{Machine, NodeConfig};
 use components::objects::{Objects, PodRefs, Services};
 use components::planted::{Bug, Planted};
 use components::probes::Probes;
+use components::registry::NodeLogins;
 use components::spec::PodSpec;
 use components::time::Mono;
 use components::volumes::PodVolumes;
@@ -91,6 +93,7 @@ pub(super) struct Pod<'a, 'n> {
     runs: Vec<Mut<'a, ContainerRun>>,
     emitter: Emitter<'a>,
     budget: &'a mut PullBudget,
+    logins: &'a mut NodeLogins,
     users: &'a mut UserRanges,
     lives: &'a PodIndex,
     wake: Option<Mono>,
@@ -132,6 +135,7 @@ pub(super) fn act_on_pods(
     )>,
     mut runs: Query<&mut ContainerRun>,
     mut budget: ResMut<PullBudget>,
+    mut logins: ResMut<NodeLogins>,
     mut removals: ResMut<RemovalRequests>,
     mut users: ResMut<UserRanges>,
     index: Res<PodIndex>,
@@ -157,6 +161,7 @@ pub(super) fn act_on_pods(
             runs: runs_of(&mut runs, children),
             emitter: Emitter { pod: entity, uid: &key.uid, outbox: &mut outbox },
             budget: &mut budget,
+            logins: &mut logins,
             users: &mut users,
             lives: &index,
             wake: None,

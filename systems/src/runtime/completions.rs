@@ -261,13 +261,19 @@ impl Taken<'_> {
             (Step::FindImage(_), _) => self.put_off(run, "ImageInspectError", trouble(outcome)),
             (Step::PullImage(_), Outcome::Done(Answer::Cri(CriAnswer::ImagePulled { .. }))) => {
                 run.pull_backoff = components::world::Backoff::default();
+                run.pull = components::registry::PullTries::default();
                 run.progress = Progress::ImagePulled;
                 let text = format!("Successfully pulled image \"{}\"", self.image);
                 self.flow.events.normal("Pulled", text, self.index);
                 self.note("Pulled image", name);
             }
             (Step::PullImage(_), Outcome::Cancelled) => run.progress = Progress::Idle,
-            (Step::PullImage(_), _) => self.pull_failed(run, trouble(outcome)),
+            // The next login is tried.
+            (Step::PullImage(_), _) if run.pull.refused(trouble(outcome)) => run.progress = Progress::ImageMissing,
+            (Step::PullImage(_), _) => {
+                let said = run.pull.end();
+                self.pull_failed(run, said);
+            }
             (Step::ReadEnvFiles(_), Outcome::Done(Answer::Host(HostAnswer::EnvFilesRead(values)))) => {
                 run.env_files = Some(values.clone());
             }

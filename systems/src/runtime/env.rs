@@ -73,14 +73,14 @@ impl Collected {
     }
 }
 
-/// True while an object that variables are made from was asked for and nothing is known of it.
-pub(super) fn pending(objects: &Objects, spec: &PodSpec, container: &ContainerSpec) -> bool {
+/// True while something that variables are made from was asked for and nothing is known of it.
+pub(super) fn pending(objects: &Objects, services: &Services, spec: &PodSpec, container: &ContainerSpec) -> bool {
     let keys = container.env.iter().filter_map(|var| match &var.source {
         EnvSource::Key { object, .. } => Some(object),
         _ => None,
     });
-    let all = container.env_from.iter().map(|from| &from.object).chain(keys);
-    all.into_iter().any(|object| objects.pending(object, &spec.namespace))
+    let mut all = container.env_from.iter().map(|from| &from.object).chain(keys);
+    services::pending(services, spec) || all.any(|object| objects.pending(object, &spec.namespace))
 }
 
 /// Variables in order, expanded in one pass: a variable sees those declared before it, and those that name services.

@@ -56,7 +56,8 @@ impl Host {
             | HostEffect::CleanPod(_)
             | HostEffect::SetUpVolume(_)
             | HostEffect::SetCgroups(_)
-            | HostEffect::ReadEnvFiles(_) => {}
+            | HostEffect::ReadEnvFiles(_)
+            | HostEffect::ReadLogins { .. } => {}
         }
         Ok(None)
     }

@@ -3,9 +3,11 @@
 use super::super::steps::PULL_TIMEOUT;
 use super::super::{backoff, config};
 use super::Pod;
+use super::pull::Login;
 use super::start::Start;
 use components::edge::Effect;
 use components::edge::cri::CriEffect;
+use components::registry::PullTries;
 use components::spec::{PullPolicy, VolumeSource};
 use components::volumes::ImageState;
 use components::world::Step;
@@ -45,6 +47,15 @@ impl Pod<'_, '_> {
 
     fn pull_volume_image(&mut self, start: Start<'_>, step: u16, image: String, reference: &str) {
         let now = self.node.now();
+        // The first login that fits; others are not tried for volumes.
+        let login = match self.login(start.spec, &image, &PullTries::default()) {
+            Login::Wait => return,
+            Login::With(login, _) => login,
+            Login::Broken(why) => {
+                let until = now.after(backoff::INITIAL);
+                return self.wait_for_volume_image(start, "ErrImagePull", why, reference, until);
+            }
+        };
         let (qps, burst) = (self.node.config.pull_qps, self.node.config.pull_burst);
         if !self.budget.take(qps, burst, now) {
             let until = now.after(backoff::INITIAL);
@@ -59,7 +70,7 @@ impl Pod<'_, '_> {
             self.flow.last_event = "The sandbox cannot be described".into();
             return;
         };
-        let effect = Effect::Cri(CriEffect::PullImage { image, config });
+        let effect = Effect::Cri(CriEffect::PullImage { image, config, login });
         self.emit(Step::PullVolumeImage(step), effect, PULL_TIMEOUT, "the image of a volume is wanted");
     }
 

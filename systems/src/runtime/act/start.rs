@@ -4,6 +4,7 @@ use super::super::actions::{self, PodActions};
 use super::super::steps::{HOST_TIMEOUT, Next, PULL_TIMEOUT, starts_container};
 use super::super::{backoff, config, env, hosts, paths};
 use super::Pod;
+use super::pull::Login;
 use crate::volumes;
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection, SandboxConfig};
@@ -145,14 +146,16 @@ impl Pod<'_, '_> {
             self.wait_for_image(start, "ImagePullBackOff", message, until);
             return;
         }
+        let tries = self.runs[start.index].pull.clone();
+        let (login, more) = match self.login(start.spec, &start.container.image_to_pull, &tries) {
+            Login::Wait => return,
+            Login::With(login, more) => (login, more),
+            Login::Broken(why) => return self.refuse_pull(start, why),
+        };
         let (qps, burst) = (self.node.config.pull_qps, self.node.config.pull_burst);
-        if !self.budget.take(qps, burst, now) {
-            let run = &mut self.runs[start.index];
-            backoff::fail(&mut run.pull_backoff, now, backoff::PULL_MAX);
-            run.pull_error = "pull QPS exceeded".to_owned();
-            let until = run.pull_backoff.until.unwrap_or(now);
-            self.wait_for_image(start, "ErrImagePull", "pull QPS exceeded".to_owned(), until);
-            return;
+        // All attempts of one pull count as one.
+        if tries.tried == 0 && !self.budget.take(qps, burst, now) {
+            return self.refuse_pull(start, "pull QPS exceeded".to_owned());
         }
         let config = match self.sandbox_config(start) {
             Ok(config) => Box::new(config),
@@ -161,9 +164,21 @@ impl Pod<'_, '_> {
         self.flow.last_event = format!("Pulling image \"{image}\"").into();
         let told = u16::try_from(start.index).ok();
         self.flow.events.normal("Pulling", format!("Pulling image \"{image}\""), told);
-        let effect = Effect::Cri(CriEffect::PullImage { image: start.container.image_to_pull.to_string(), config });
+        self.runs[start.index].pull.more = more;
+        let image = start.container.image_to_pull.to_string();
+        let effect = Effect::Cri(CriEffect::PullImage { image, config, login });
         let index = u16::try_from(start.index).unwrap_or(u16::MAX);
         self.emit(Step::PullImage(index), effect, PULL_TIMEOUT, "the pull policy wants the image pulled");
+    }
+
+    /// The image is not pulled now.
+    fn refuse_pull(&mut self, start: Start<'_>, why: String) {
+        let now = self.node.now();
+        let run = &mut self.runs[start.index];
+        backoff::fail(&mut run.pull_backoff, now, backoff::PULL_MAX);
+        run.pull_error.clone_from(&why);
+        let until = run.pull_backoff.until.unwrap_or(now);
+        self.wait_for_image(start, "ErrImagePull", why, until);
     }
 
     fn wait_for_image(
@@ -201,7 +216,7 @@ impl Pod<'_, '_> {
         }
         let Some(env_files) = self.env_files(start) else { return };
         let site = self.node.site();
-        if env::pending(site.objects, start.spec, start.container) {
+        if env::pending(site.objects, site.services, start.spec, start.container) {
             // The answer is on its way and touches the pod.
             return;
         }

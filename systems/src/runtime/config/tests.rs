@@ -29,7 +29,7 @@ fn mounting(config: &NodeConfig) -> volumes::Mounting<'_> {
 /// A plain site with no objects.
 fn site<'a>(config: &'a NodeConfig, machine: &'a Machine) -> Site<'a> {
     static OBJECTS: Objects = Objects { entries: BTreeMap::new() };
-    static SERVICES: Services = Services { watched: false, synced: false, list: BTreeMap::new() };
+    static SERVICES: Services = Services { watched: false, synced: false, failed: false, list: BTreeMap::new() };
     Site { config, machine, strict_groups: false, users: None, systemd: false, objects: &OBJECTS, services: &SERVICES }
 }
 
