@@ -13,8 +13,7 @@ use self::copy::{Keeper, News};
 use crate::apicall;
 use crate::links::LinkSystems;
 use crate::reflector::{Reflector, Target};
-use crate::turns::{IngestTurn, ReclaimTurn};
-use crate::volumes::VolumeSystems;
+use crate::turns::{IngestTurn, PlanTurn, ReclaimTurn};
 use bevy_ecs::prelude::*;
 use components::edge::Why;
 use components::edge::api::{ApiIngress, Class};
@@ -53,15 +52,20 @@ pub fn plugin(engine: &mut Engine) {
     engine.world_mut().insert_resource(Keepers { services, dirty: watched, ..Keepers::default() });
     engine.add_systems(
         Phase::Ingest,
-        take_answers.in_set(ObjectSystems).after(IngestTurn::Sources).after(IngestTurn::Completions),
+        take_answers
+            .in_set(ObjectSystems)
+            .in_set(IngestTurn::Objects)
+            .after(IngestTurn::Sources)
+            .after(IngestTurn::Completions),
     );
     engine.add_systems(
         Phase::Plan,
         (follow_pods, ask_for_tokens, ask_for_objects)
             .chain_ignore_deferred()
             .in_set(ObjectSystems)
-            .before(VolumeSystems)
-            .before(crate::lifecycle::LifecycleSystems),
+            .in_set(PlanTurn::Objects)
+            .after(crate::shutdown::ShutdownSystems)
+            .before(PlanTurn::Stages),
     );
     engine.add_systems(
         Phase::Reclaim,

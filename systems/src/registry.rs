@@ -35,7 +35,7 @@ pub fn plugin(engine: &mut Engine) {
             .in_set(RegistrySystems)
             .after(IngestTurn::Sources)
             .after(IngestTurn::Completions)
-            .after(crate::objects::ObjectSystems),
+            .after(IngestTurn::Objects),
     );
 }
 

@@ -13,11 +13,15 @@ pub enum IngestTurn {
     Completions,
     /// What the pod sources say.
     Sources,
+    /// What the API server says of objects.
+    Objects,
 }
 
 /// Turns of `Phase::Plan`, in order.
 #[derive(SystemSet, Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PlanTurn {
+    /// What pods refer to is followed.
+    Objects,
     /// Stages move on.
     Stages,
     /// Probes follow what runs.

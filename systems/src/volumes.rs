@@ -13,7 +13,7 @@ pub(crate) use content::Origin;
 pub(crate) use mounts::{Mounting, mounts_of, sub_paths_of};
 pub(crate) use setup::of_volume;
 
-use crate::turns::IngestTurn;
+use crate::turns::{IngestTurn, PlanTurn};
 use bevy_ecs::prelude::*;
 use components::edge::host::HostAnswer;
 use components::edge::{Answer, Outcome};
@@ -48,7 +48,7 @@ pub fn plugin(engine: &mut Engine) {
             .before(crate::runtime::RuntimeSystems),
     );
     // Pods whose desire changed were touched when it did; what lifecycle touches besides was planned before.
-    let plan = plan_volumes.in_set(VolumeSystems).after(crate::shutdown::ShutdownSystems);
+    let plan = plan_volumes.in_set(VolumeSystems).after(crate::shutdown::ShutdownSystems).after(PlanTurn::Objects);
     engine.add_systems(Phase::Plan, plan.before(crate::lifecycle::LifecycleSystems));
 }
 
