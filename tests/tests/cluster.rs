@@ -19,6 +19,40 @@ struct Rig {
 }
 
 impl Rig {
+    /// A cluster and a node that registers itself and asks the API server who may do what.
+    fn register() -> Option<Self> {
+        let selected = std::env::var_os("TICKLET_CLUSTER").is_some();
+        let Some(runtime) = Runtime::from_environment().unwrap().filter(|_| selected) else {
+            eprintln!("TICKLET_CLUSTER or {} is not set: this rung was not selected", Runtime::VARIABLE);
+            return None;
+        };
+        let lab = Lab::start(runtime).unwrap();
+        let cluster = Cluster::start(&lab.dir().join("cluster")).unwrap();
+        let mut node = Node::new(lab).unwrap();
+        node.kubeconfig = Some(cluster.kubeconfig("node"));
+        let file = node.lab.dir().join("kubelet-config.yaml");
+        let config = std::fs::read_to_string(&file).unwrap();
+        let ca = cluster.file("ca.crt");
+        let config = config
+            // The bridge of pods has its address only once there is a pod.
+            .replace("address: 127.0.0.1\nport", "address: 0.0.0.0\nport")
+            .replace("  webhook:\n    enabled: false", "  webhook:\n    enabled: true")
+            .replace(
+                "  anonymous:\n    enabled: true",
+                &format!("  x509:\n    clientCAFile: {}\n  anonymous:\n    enabled: false", ca.display()),
+            )
+            .replace("mode: AlwaysAllow", "mode: Webhook");
+        std::fs::write(&file, config).unwrap();
+        let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, namespace: default}\n";
+        cluster.apply(account).unwrap();
+        let authority = std::fs::read_to_string(&ca).unwrap();
+        let authority = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "kube-root-ca.crt", "namespace": "default"}, "data": {"ca.crt": authority}});
+        cluster.apply(&authority.to_string()).unwrap();
+        node.start().unwrap();
+        Some(Self { cluster, node })
+    }
+
     /// A cluster and a node in it that runs; `None`, said aloud, when this rung was not selected.
     fn start() -> Option<Self> {
         let selected = std::env::var_os("TICKLET_CLUSTER").is_some();
@@ -130,4 +164,71 @@ fn pods_outlive_an_outage_of_the_api_server() {
     rig.cluster.wait_field("pod/web", ".status.containerStatuses[0].restartCount", "1", SOON).unwrap();
     rig.cluster.kubectl(&["delete", "pod/web", "--wait=false"]).unwrap();
     rig.cluster.wait_gone("pod/web", SOON).unwrap();
+}
+
+#[test]
+fn a_node_registers_itself_and_stays_ready() {
+    let Some(mut rig) = Rig::register() else { return };
+    let ready = ".status.conditions[?(@.type==\"Ready\")].status";
+    rig.cluster.wait_field("node/lab", ready, "True", SOON).unwrap();
+    let node = rig.cluster.get("node/lab").unwrap();
+    assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], NODE, "{node}");
+    assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "v1.37.2", "{node}");
+    assert_eq!(node["status"]["allocatable"]["pods"], "110", "{node}");
+    let holder = || {
+        rig.cluster.kubectl(&[
+            "-n",
+            "kube-node-lease",
+            "get",
+            "lease",
+            NODE,
+            "-o",
+            "jsonpath={.spec.holderIdentity} {.spec.renewTime}",
+        ])
+    };
+    let first = holder().unwrap();
+    assert!(first.starts_with("lab "), "{first}");
+    std::thread::sleep(Duration::from_secs(12));
+    let renewed = holder().unwrap();
+    assert!(renewed.starts_with("lab ") && renewed != first, "{first} then {renewed}");
+    rig.node.check_alive().unwrap();
+}
+
+#[test]
+fn config_maps_secrets_and_a_token_reach_a_pod_and_kubectl_reaches_it() {
+    let Some(mut rig) = Rig::register() else { return };
+    rig.cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: cfg}, data: {k: one}}").unwrap();
+    rig.cluster.apply("{apiVersion: v1, kind: Secret, metadata: {name: sec}, stringData: {p: hush}}").unwrap();
+    let script = "echo $K $P $(cat /cfg/k) $(cat /sec/p); cat /var/run/secrets/kubernetes.io/serviceaccount/namespace; echo; \
+                  head -c 3 /var/run/secrets/kubernetes.io/serviceaccount/token; echo; echo $KUBERNETES_SERVICE_HOST; \
+                  trap 'exit 0' TERM; while :; do sleep 0.1; done";
+    let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sees"}, "spec": {
+        "nodeName": NODE, "terminationGracePeriodSeconds": 3,
+        "volumes": [{"name": "c", "configMap": {"name": "cfg"}}, {"name": "s", "secret": {"secretName": "sec"}}],
+        "containers": [{"name": "c", "image": tests::lab::BUSYBOX_IMAGE, "imagePullPolicy": "IfNotPresent",
+            "command": ["sh", "-c", script],
+            "env": [{"name": "K", "valueFrom": {"configMapKeyRef": {"name": "cfg", "key": "k"}}},
+                {"name": "P", "valueFrom": {"secretKeyRef": {"name": "sec", "key": "p"}}}],
+            "volumeMounts": [{"name": "c", "mountPath": "/cfg"}, {"name": "s", "mountPath": "/sec"}]}]}});
+    rig.cluster.wait_field("node/lab", ".status.conditions[?(@.type==\"Ready\")].status", "True", SOON).unwrap();
+    rig.cluster.apply(&manifest.to_string()).unwrap();
+    rig.cluster.wait_field("pod/sees", ".status.phase", "Running", SOON).unwrap();
+    let log = rig.cluster.kubectl(&["logs", "sees"]).unwrap();
+    assert_eq!(log, "one hush one hush\ndefault\neyJ\n10.96.0.1\n");
+    let said = rig.cluster.kubectl(&["exec", "sees", "--", "cat", "/cfg/k"]).unwrap();
+    assert_eq!(said.trim(), "one");
+    rig.cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: cfg}, data: {k: two}}").unwrap();
+    let cluster = &rig.cluster;
+    rig.node
+        .wait("the volume follows", Duration::from_secs(90), |_| {
+            let said = cluster.kubectl(&["exec", "sees", "--", "cat", "/cfg/k"])?;
+            Ok((said.trim() == "two").then_some(()))
+        })
+        .unwrap();
+    let events = rig.cluster.kubectl(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).unwrap();
+    for reason in ["Created", "Started"] {
+        assert!(events.contains(reason), "{events}");
+    }
+    rig.cluster.kubectl(&["delete", "pod/sees", "--wait=false"]).unwrap();
+    rig.cluster.wait_gone("pod/sees", SOON).unwrap();
 }

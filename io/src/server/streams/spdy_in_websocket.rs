@@ -99,7 +99,7 @@ where
         loop {
             buffer.reserve(BUFFER);
             if far_read.read_buf(&mut buffer).await? == 0 {
-                return send.close().await.map_err(io::Error::other);
+                return send.send(super::translate::goodbye()).await.map_err(io::Error::other);
             }
             send.send(Message::Binary(buffer.split().freeze())).await.map_err(io::Error::other)?;
         }

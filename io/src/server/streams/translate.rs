@@ -23,7 +23,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 /// The protocol inside of SPDY: how a process ended is told in JSON.
 const V4: &str = "v4.channel.k8s.io";
@@ -322,6 +324,11 @@ fn message(channel: u8, bytes: &[u8]) -> Message {
     Message::Binary(message.freeze())
 }
 
+/// An end with the normal code: clients take an end without a code for a connection that broke.
+pub(super) fn goodbye() -> Message {
+    Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() }))
+}
+
 /// Tells the client how it ended, says goodbye, and waits a moment for the client to do so, too.
 async fn tell<S: AsyncRead + AsyncWrite + Unpin>(
     mut send: SplitSink<WebSocketStream<S>, Message>,
@@ -330,7 +337,7 @@ async fn tell<S: AsyncRead + AsyncWrite + Unpin>(
 ) {
     let telling = async {
         send.send(message(STATUS, status.as_bytes())).await?;
-        send.close().await
+        send.send(goodbye()).await
     };
     if !matches!(tokio::time::timeout(TELLING, telling).await, Ok(Ok(()))) {
         return;

@@ -4,6 +4,7 @@ use super::*;
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf, duplex};
 use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 struct Rig {
     client: WebSocketStream<DuplexStream>,
@@ -46,7 +47,7 @@ impl Rig {
         while let Some(Ok(message)) = self.client.next().await {
             match message {
                 Message::Binary(bytes) => heard.push((bytes[0], String::from_utf8_lossy(&bytes[1..]).into_owned())),
-                Message::Close(_) => {}
+                Message::Close(frame) => assert_eq!(frame.map(|frame| frame.code), Some(CloseCode::Normal)),
                 other => panic!("{other:?}"),
             }
         }
