@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use components::edge::cri::CriAnswer;
 use components::edge::sources::SourcesAnswer;
 use components::edge::{Answer, Completion, Ingress, Outcome};
 use tests::node::{Node, ticklet};
@@ -60,16 +61,27 @@ fn is_late(manifest: &components::edge::sources::Manifest) -> bool {
     manifest.origin.ends_with("/late.yaml")
 }
 
-/// The first tick that learned of the last pod. The node was in full swing then, so that tick acted on it.
-fn tick_of_late_manifest(trace: &[u8]) -> Option<u64> {
+/// The first tick that learned of the last pod, and the one that acted on it: nothing is admitted before the runtime was
+/// listed for the first time, which matters when the node learned of the pod at its start.
+fn ticks_of_late_manifest(trace: &[u8]) -> Option<(u64, u64)> {
     let mut reader = Reader::open(trace).unwrap();
+    let (mut learned, mut listed) = (None, false);
     while let Some(item) = reader.next_item().unwrap() {
         let Item::Frame(mut frame) = item else { continue };
+        listed |= frame.inputs.iter().any(is_listing);
         if frame.inputs.iter_mut().filter_map(manifests_read).any(|manifests| manifests.iter().any(is_late)) {
-            return Some(frame.tick);
+            learned.get_or_insert(frame.tick);
+        }
+        if let Some(learned) = learned.filter(|_| listed) {
+            return Some((learned, frame.tick));
         }
     }
     None
+}
+
+fn is_listing(input: &Ingress) -> bool {
+    let Ingress::Completed(done) = input else { return false };
+    matches!(done.outcome, Outcome::Done(Answer::Cri(CriAnswer::RuntimeListed(_))))
 }
 
 #[test]
@@ -82,16 +94,16 @@ fn a_real_run_replays_and_an_altered_one_differs_at_the_right_tick() {
         let (same, said) = replay(file);
         assert!(same, "{} differs:\n{said}", file.display());
     }
-    let (file, tick) = files
+    let (file, (learned, acted)) = files
         .iter()
-        .find_map(|file| Some((file, tick_of_late_manifest(&fs::read(file).unwrap())?)))
+        .find_map(|file| Some((file, ticks_of_late_manifest(&fs::read(file).unwrap())?)))
         .expect("some trace learned of the last pod");
-    let altered = trace::cut::alter(&fs::read(file).unwrap(), tick, |inputs| {
+    let altered = trace::cut::alter(&fs::read(file).unwrap(), learned, |inputs| {
         inputs.iter_mut().filter_map(manifests_read).for_each(|manifests| manifests.retain(|found| !is_late(found)));
     });
     let path = node.lab.dir().join("altered.trace");
     fs::write(&path, altered.unwrap()).unwrap();
     let (same, said) = replay(&path);
     assert!(!same, "a run without a pod was taken for the same:\n{said}");
-    assert!(said.contains(&format!("tick {tick}")), "the difference is in tick {tick}, but it says:\n{said}");
+    assert!(said.contains(&format!("tick {acted}")), "the difference is in tick {acted}, but it says:\n{said}");
 }
