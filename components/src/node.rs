@@ -100,6 +100,20 @@ pub struct NodeConfig {
     pub object: Option<Box<object::NodeObjectConfig>>,
 }
 
+impl NodeConfig {
+    /// `ROOT/pods/UID` (contract 2).
+    #[must_use]
+    pub fn pod_dir(&self, uid: &str) -> String {
+        format!("{}/pods/{uid}", self.root_dir)
+    }
+
+    /// `ROOT/pods/UID/volumes/kubernetes.io~PLUGIN/NAME` (contract 2).
+    #[must_use]
+    pub fn volume_dir(&self, uid: &str, plugin: &str, name: &str) -> String {
+        format!("{}/volumes/kubernetes.io~{plugin}/{name}", self.pod_dir(uid))
+    }
+}
+
 impl Default for NodeConfig {
     /// A standalone node with the kubelet's defaults, nothing to reclaim and no limits: the start of what tests, the
     /// simulator and benches set.

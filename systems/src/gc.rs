@@ -143,7 +143,7 @@ fn gone(
     known: impl Fn(&PodUid) -> bool,
 ) -> Vec<(PodUid, RemoveRemains)> {
     let pods = pod_dirs.iter().map(|name| {
-        let path = format!("{}/pods/{name}", config.root_dir);
+        let path = config.pod_dir(name);
         (PodUid::from(name.as_str()), RemoveRemains::PodDir(path))
     });
     let logs = log_dirs.iter().filter_map(|name| {

@@ -19,8 +19,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// A cluster and a node that registers itself and asks the API server who may do what.
-    fn register() -> Option<Self> {
+    /// A cluster and a node that does not run yet; `None`, said aloud, when this rung was not selected.
+    fn new() -> Option<Self> {
         let selected = std::env::var_os("TICKLET_CLUSTER").is_some();
         let Some(runtime) = Runtime::from_environment().unwrap().filter(|_| selected) else {
             eprintln!("TICKLET_CLUSTER or {} is not set: this rung was not selected", Runtime::VARIABLE);
@@ -30,6 +30,14 @@ impl Rig {
         let cluster = Cluster::start(&lab.dir().join("cluster")).unwrap();
         let mut node = Node::new(lab).unwrap();
         node.kubeconfig = Some(cluster.kubeconfig("node"));
+        let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, namespace: default}\n";
+        cluster.apply(account).unwrap();
+        Some(Self { cluster, node })
+    }
+
+    /// A cluster and a node that registers itself and asks the API server who may do what.
+    fn register() -> Option<Self> {
+        let Self { cluster, mut node } = Self::new()?;
         let file = node.lab.dir().join("kubelet-config.yaml");
         let config = std::fs::read_to_string(&file).unwrap();
         let ca = cluster.file("ca.crt");
@@ -43,8 +51,6 @@ impl Rig {
             )
             .replace("mode: AlwaysAllow", "mode: Webhook");
         std::fs::write(&file, config).unwrap();
-        let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, namespace: default}\n";
-        cluster.apply(account).unwrap();
         let authority = std::fs::read_to_string(&ca).unwrap();
         let authority = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "kube-root-ca.crt", "namespace": "default"}, "data": {"ca.crt": authority}});
@@ -53,22 +59,12 @@ impl Rig {
         Some(Self { cluster, node })
     }
 
-    /// A cluster and a node in it that runs; `None`, said aloud, when this rung was not selected.
+    /// A cluster and a node in it that runs.
     fn start() -> Option<Self> {
-        let selected = std::env::var_os("TICKLET_CLUSTER").is_some();
-        let Some(runtime) = Runtime::from_environment().unwrap().filter(|_| selected) else {
-            eprintln!("TICKLET_CLUSTER or {} is not set: this rung was not selected", Runtime::VARIABLE);
-            return None;
-        };
-        let lab = Lab::start(runtime).unwrap();
-        let cluster = Cluster::start(&lab.dir().join("cluster")).unwrap();
-        let mut node = Node::new(lab).unwrap();
-        node.kubeconfig = Some(cluster.kubeconfig("node"));
+        let Self { cluster, mut node } = Self::new()?;
         // Bound pods are the node's to see only once its object is there.
         let object = format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {NODE}}}\n");
         cluster.apply(&object).unwrap();
-        let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, namespace: default}\n";
-        cluster.apply(account).unwrap();
         node.start().unwrap();
         Some(Self { cluster, node })
     }

@@ -15,6 +15,24 @@ pub struct ReclaimConfig {
     pub log_links: Option<String>,
 }
 
+impl ReclaimConfig {
+    /// Everything is reclaimed, with the kubelet's defaults.
+    #[must_use]
+    pub fn usual() -> Self {
+        let period = Duration::from_secs(10);
+        Self {
+            rotation: Some(RotationConfig { max_bytes: 10 << 20, max_files: 5, workers: 1, period }),
+            collection: Some(CollectionConfig {
+                period: Duration::from_secs(60),
+                min_age: Duration::ZERO,
+                per_container: Some(1),
+                total: None,
+            }),
+            log_links: Some("/var/log/containers".to_owned()),
+        }
+    }
+}
+
 /// `containerLog…` settings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RotationConfig {

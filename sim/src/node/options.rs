@@ -1,11 +1,10 @@
 //! How a simulated node is set up.
 
 use components::edge::cri::DnsConfig;
-use components::node::reclaim::{CollectionConfig, ReclaimConfig, RotationConfig};
+use components::node::reclaim::ReclaimConfig;
 use components::node::{Machine, NodeConfig};
 use components::planted::Bug;
 use engine::Engine;
-use std::time::Duration;
 
 /// Set-up of a simulated node.
 #[derive(Clone)]
@@ -60,23 +59,8 @@ fn config() -> NodeConfig {
             enforced: true,
             ..components::node::NodeLimits::default()
         },
-        reclaim: reclaim(),
+        reclaim: ReclaimConfig::usual(),
         ..NodeConfig::default()
-    }
-}
-
-/// Everything is reclaimed, with the kubelet's defaults.
-fn reclaim() -> ReclaimConfig {
-    let period = Duration::from_secs(10);
-    ReclaimConfig {
-        rotation: Some(RotationConfig { max_bytes: 10 << 20, max_files: 5, workers: 1, period }),
-        collection: Some(CollectionConfig {
-            period: Duration::from_secs(60),
-            min_age: Duration::ZERO,
-            per_container: Some(1),
-            total: None,
-        }),
-        log_links: Some("/var/log/containers".to_owned()),
     }
 }
 

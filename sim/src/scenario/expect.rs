@@ -45,7 +45,7 @@ pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
             if ready == *wanted { Ok(()) } else { Err(format!("Ready is {ready}")) }
         }
         Now::Dirs(uid, wanted) => {
-            let directory = format!("{}/pods/{uid}", node.options.config.root_dir);
+            let directory = node.options.config.pod_dir(uid);
             let found: Vec<&str> = node.host.below(&directory).collect();
             if found.is_empty() == *wanted { Err(format!("directories are {found:?}")) } else { Ok(()) }
         }

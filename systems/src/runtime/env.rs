@@ -28,7 +28,7 @@ pub(crate) type FileValue = Result<Option<Sensitive>, String>;
 pub(crate) fn file_keys(spec: &PodSpec, container: &ContainerSpec, config: &NodeConfig) -> Vec<EnvFileKey> {
     let key = |var: &EnvVar| match &var.source {
         EnvSource::File { volume, path, key, .. } => Some(EnvFileKey {
-            volume: super::paths::empty_dir(config, spec.uid.as_str(), volume),
+            volume: config.volume_dir(spec.uid.as_str(), "empty-dir", volume),
             path: path.clone(),
             key: key.clone(),
         }),
@@ -109,7 +109,7 @@ pub(super) fn variables(
                 resource_field(context, name, resource, *divisor_milli)?
             }
             EnvSource::File { volume, path, key, optional } => {
-                let volume = super::paths::empty_dir(context.config, context.spec.uid.as_str(), volume);
+                let volume = context.config.volume_dir(context.spec.uid.as_str(), "empty-dir", volume);
                 match from_file(files.next(), key, &format!("{volume}/{path}"), *optional)? {
                     Some(value) => value,
                     None => continue,

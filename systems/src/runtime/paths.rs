@@ -4,16 +4,6 @@ use components::fnv::fnv1a_32;
 use components::node::NodeConfig;
 use components::spec::PodSpec;
 
-/// `ROOT/pods/UID`.
-pub(super) fn pod_dir(config: &NodeConfig, uid: &str) -> String {
-    format!("{}/pods/{uid}", config.root_dir)
-}
-
-/// `ROOT/pods/UID/volumes/kubernetes.io~empty-dir/NAME`.
-pub(super) fn empty_dir(config: &NodeConfig, uid: &str, volume: &str) -> String {
-    format!("{}/volumes/kubernetes.io~empty-dir/{volume}", pod_dir(config, uid))
-}
-
 /// `LOGS/NAMESPACE_NAME_UID`.
 pub(super) fn log_dir(config: &NodeConfig, spec: &PodSpec) -> String {
     log_dir_of(config, &spec.namespace, &spec.name, spec.uid.as_str())
@@ -26,14 +16,14 @@ pub(super) fn log_dir_of(config: &NodeConfig, namespace: &str, name: &str, uid: 
 
 /// `ROOT/pods/UID/etc-hosts`.
 pub(super) fn etc_hosts(config: &NodeConfig, uid: &str) -> String {
-    format!("{}/etc-hosts", pod_dir(config, uid))
+    format!("{}/etc-hosts", config.pod_dir(uid))
 }
 
 /// `ROOT/pods/UID/containers/NAME/XXXXXXXX`: eight hexadecimal digits, another file for each attempt.
 pub(super) fn termination_log(config: &NodeConfig, uid: &str, container: &str, attempt: u32) -> String {
     let bytes: Vec<u8> = uid.bytes().chain(container.bytes()).chain(attempt.to_le_bytes()).collect();
     let hash = fnv1a_32(&bytes);
-    format!("{}/containers/{container}/{hash:08x}", pod_dir(config, uid))
+    format!("{}/containers/{container}/{hash:08x}", config.pod_dir(uid))
 }
 
 /// `ROOT/seccomp/PROFILE`, the profile's path cleaned of what names no folder.

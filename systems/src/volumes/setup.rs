@@ -8,11 +8,6 @@ use components::spec::{FilesKind, PodSpec, Volume, VolumeSource};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// `ROOT/pods/UID`.
-fn pod_dir(config: &NodeConfig, spec: &PodSpec) -> String {
-    format!("{}/pods/{}", config.root_dir, spec.uid)
-}
-
 /// Where a volume lies on this host; `None` for one that the runtime brings.
 pub(super) fn host_path(spec: &PodSpec, volume: &Volume, config: &NodeConfig) -> Option<String> {
     let plugin = match &volume.source {
@@ -28,7 +23,7 @@ pub(super) fn host_path(spec: &PodSpec, volume: &Volume, config: &NodeConfig) ->
         | VolumeSource::EmptyDirMemory { .. }
         | VolumeSource::EmptyDirHugePages { .. } => "empty-dir",
     };
-    Some(format!("{}/volumes/kubernetes.io~{plugin}/{}", pod_dir(config, spec), volume.name))
+    Some(config.volume_dir(spec.uid.as_str(), plugin, &volume.name))
 }
 
 /// Where the bind mount of a sub-path lies (contract 2).
@@ -39,7 +34,7 @@ pub(super) fn sub_path_target(
     index: usize,
     config: &NodeConfig,
 ) -> String {
-    format!("{}/volume-subpaths/{volume}/{container}/{index}", pod_dir(config, spec))
+    format!("{}/volume-subpaths/{volume}/{container}/{index}", config.pod_dir(spec.uid.as_str()))
 }
 
 /// What sets the volume up; `None` when there is nothing to do.
@@ -52,7 +47,7 @@ pub(crate) fn of_volume(spec: &PodSpec, volume: &Volume, origin: Origin<'_>) -> 
     let Some(path) = host_path(spec, volume, config) else { return Ok(None) };
     // A written volume is an empty one inside, which the kubelet keeps under another name.
     let inner = if matches!(volume.source, VolumeSource::Files { .. }) { "wrapped_" } else { "" };
-    let marker = format!("{}/plugins/kubernetes.io~empty-dir/{inner}{name}", pod_dir(config, spec));
+    let marker = format!("{}/plugins/kubernetes.io~empty-dir/{inner}{name}", config.pod_dir(spec.uid.as_str()));
     let place = |path| OwnPlace {
         path,
         marker,

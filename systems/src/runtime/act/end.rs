@@ -108,7 +108,7 @@ impl Pod<'_, '_> {
         let qos = self.spec.map_or(QosClass::BestEffort, |spec| spec.qos);
         let own_cgroup = config.cgroups_per_qos && !self.node.site().systemd && self.spec.is_some();
         let clean = CleanPod {
-            pod_dir: Some(paths::pod_dir(config, uid.as_str())),
+            pod_dir: Some(config.pod_dir(uid.as_str())),
             log_dir: log_dir.filter(|_| all),
             cgroup: own_cgroup.then(|| cgroups::path(config, qos, uid.as_str())),
         };

@@ -306,7 +306,7 @@ impl Pod<'_, '_> {
         let dir = |path: String, mode| Dir { path, mode };
         let mut out = PrepareContainer {
             dirs: vec![
-                dir(format!("{}/containers/{name}", paths::pod_dir(config, uid)), 0o750),
+                dir(format!("{}/containers/{name}", config.pod_dir(uid)), 0o750),
                 dir(format!("{}/{name}", paths::log_dir(config, start.spec)), 0o755),
             ],
             ..PrepareContainer::default()

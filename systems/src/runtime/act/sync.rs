@@ -150,7 +150,7 @@ impl Pod<'_, '_> {
     fn preparation(&self, spec: &PodSpec) -> PreparePod {
         let site = self.site();
         let uid = spec.uid.as_str();
-        let pod_dir = paths::pod_dir(site.config, uid);
+        let pod_dir = site.config.pod_dir(uid);
         let dir = |path: String, mode| Dir { path, mode };
         let log_dir = paths::log_dir(site.config, spec);
         let mut dirs = vec![
