@@ -28,6 +28,8 @@ pub struct Cluster {
     etcd: Option<Child>,
     apiserver: Option<Child>,
     others: Vec<Child>,
+    /// Flags of the API server beyond those that every cluster has.
+    flags: Vec<String>,
 }
 
 impl Cluster {
@@ -36,11 +38,19 @@ impl Cluster {
     /// # Errors
     /// With the end of the log of what did not come up.
     pub fn start(dir: &Path) -> Result<Self> {
+        Self::start_with(dir, Vec::new())
+    }
+
+    /// As [`Self::start`], with further flags of the API server.
+    ///
+    /// # Errors
+    /// With the end of the log of what did not come up.
+    pub fn start_with(dir: &Path, flags: Vec<String>) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let [port, etcd_port, peer_port] = free_ports()?;
         let bin = tools::kube_bin()?;
         let mut cluster =
-            Self { dir: dir.to_owned(), bin, port, etcd_port, etcd: None, apiserver: None, others: Vec::new() };
+            Self { dir: dir.to_owned(), bin, port, etcd_port, etcd: None, apiserver: None, others: Vec::new(), flags };
         cluster.certificates()?;
         cluster.start_etcd(peer_port)?;
         cluster.start_apiserver()?;
@@ -76,6 +86,21 @@ impl Cluster {
     #[must_use]
     pub fn kubeconfig(&self, user: &str) -> PathBuf {
         self.dir.join(format!("{user}.kubeconfig"))
+    }
+
+    /// Where the API server is.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// A command for curl with the certificates of an administrator.
+    #[must_use]
+    pub fn curl(&self) -> Command {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--fail", "--cacert"]).arg(self.file("ca.crt"));
+        curl.arg("--cert").arg(self.file("admin.crt")).arg("--key").arg(self.file("admin.key"));
+        curl
     }
 
     /// A file of the cluster, for example `ca.crt`.
@@ -192,7 +217,7 @@ impl Cluster {
             "--kubelet-preferred-address-types=InternalIP,Hostname",
             "--v=1",
         ]);
-        command.arg(format!("--service-cluster-ip-range={SERVICES}"));
+        command.arg(format!("--service-cluster-ip-range={SERVICES}")).args(&self.flags);
         command.arg(format!("--cert-dir={}", self.dir.display()));
         self.apiserver = Some(command.spawn().context("cannot start kube-apiserver")?);
         let end = Instant::now() + START_DEADLINE;

@@ -29,6 +29,9 @@ const PANIC_WINDOW: Duration = Duration::from_secs(600);
 const BURST: usize = 1000;
 /// Quiet after which there is time for it.
 const QUIET: Duration = Duration::from_millis(500);
+/// Memory is given back again so long after a burst, then after twice as long, and so on.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(640);
 
 /// Where works go.
 pub(crate) trait Works: Send {
@@ -119,13 +122,14 @@ impl Driver {
         let mut carried: Vec<Ingress> = Vec::new();
         let mut panics: Vec<Instant> = Vec::new();
         let mut ticks = 0;
-        let mut facts = 0;
+        let mut thrift = Thrift::default();
         loop {
             let mut batch = std::mem::take(&mut carried);
-            if runtime.block_on(self.wait(engine.next_deadline(), facts >= BURST, &mut batch)) {
-                facts = 0;
+            let gives_back = thrift.is_due(Instant::now());
+            if runtime.block_on(self.wait(engine.next_deadline(), gives_back, &mut batch)) {
+                thrift.gave_back(Instant::now());
             }
-            facts = batch.len().saturating_add(facts);
+            thrift.took(batch.len());
             if self.stop.is_cancelled() {
                 return Stopped::Asked;
             }
@@ -157,13 +161,13 @@ impl Driver {
         engine
     }
 
-    /// Waits for a fact or for `deadline`, then takes everything that waits. After a burst the first quiet moment is
-    /// used to give memory back; true when that was done.
-    async fn wait(&mut self, deadline: Option<Mono>, after_burst: bool, batch: &mut Vec<Ingress>) -> bool {
+    /// Waits for a fact or for `deadline`, then takes everything that waits. If memory is to be given back, the first
+    /// quiet moment is used for it; true when that was done.
+    async fn wait(&mut self, deadline: Option<Mono>, gives_back: bool, batch: &mut Vec<Ingress>) -> bool {
         let mut gave_back = false;
         if batch.is_empty() {
             let wait = deadline.map_or(Duration::from_secs(3600), |at| at.since(self.clock.now().mono));
-            if after_burst && wait > QUIET {
+            if gives_back && wait > QUIET {
                 self.receive(QUIET, batch).await;
                 if batch.is_empty() && !self.stop.is_cancelled() {
                     io::host::memory::give_back();
@@ -237,5 +241,58 @@ impl Driver {
         }
         self.snapshots.store(output.snapshot);
         carried
+    }
+}
+/// When memory is given back: after a burst, and ever more seldom after that, since a burst is followed by what others
+/// ask about it, such as lists of pods over TLS.
+#[derive(Debug, Default)]
+struct Thrift {
+    /// Facts since it was last done.
+    facts: usize,
+    /// When it is done without a burst, and the pause that led there.
+    next: Option<(Instant, Duration)>,
+}
+
+impl Thrift {
+    fn is_due(&self, now: Instant) -> bool {
+        self.facts >= BURST || self.next.is_some_and(|(at, _)| at <= now)
+    }
+
+    fn took(&mut self, facts: usize) {
+        self.facts = self.facts.saturating_add(facts);
+    }
+
+    fn gave_back(&mut self, now: Instant) {
+        let pause = match self.next {
+            Some((_, pause)) if self.facts < BURST => (pause * 2).min(LONGEST_PAUSE),
+            _ => FIRST_PAUSE,
+        };
+        self.next = Some((now + pause, pause));
+        self.facts = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_after_a_burst_and_ever_more_seldom_then() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut thrift = Thrift::default();
+        assert!(!thrift.is_due(start));
+        thrift.took(BURST - 1);
+        assert!(!thrift.is_due(start + second * 3600), "no burst, nothing to give back");
+        thrift.took(1);
+        assert!(thrift.is_due(start));
+        thrift.gave_back(start);
+        assert!(!thrift.is_due(start + second * 9));
+        assert!(thrift.is_due(start + second * 10));
+        thrift.gave_back(start + second * 10);
+        assert!(!thrift.is_due(start + second * 29));
+        assert!(thrift.is_due(start + second * 30));
+        thrift.took(BURST);
+        thrift.gave_back(start + second * 31);
+        assert!(thrift.is_due(start + second * 41), "after a burst it begins anew");
     }
 }

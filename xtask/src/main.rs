@@ -28,8 +28,9 @@ usage: cargo xtask TASK
   codegen [--check]                       generate the CRI types from `proto/cri`, or compare them
   golden                                  record the golden trace anew, for a decision changed on purpose
   lab [containerd2|containerd1]           a private containerd with images, until Ctrl-C
-  race [probes] [--kubelet PATH] [--ticklet PATH] [--pods 500] [--runs 1] [--steady 60] [--only NAME] [--json FILE] [--keep]
-                                          ticklet against the reference kubelet on the simulated runtime
+  race [probes|api] [--kubelet PATH] [--ticklet PATH] [--pods 500] [--runs 1] [--steady 60] [--only NAME] [--json FILE] [--keep]
+                                          ticklet against the reference kubelet on the simulated runtime,
+                                          with probes, or with 300 pods from a real API server
   tools                                   build the test tools (containerd 2.x, crictl) into the user's cache
 ";
 

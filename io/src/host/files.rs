@@ -4,6 +4,7 @@ use super::HostError;
 use components::edge::FailureClass;
 use components::edge::host::{Dir, File};
 use nix::fcntl::OFlag;
+use rustc_hash::FxHashSet;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -13,14 +14,15 @@ use std::sync::OnceLock;
 /// Makes directories in order, each with its parents in the same mode, unless it is there. The mode of one that is
 /// there stays. `go_on` is asked before each.
 pub(super) fn make_dirs(dirs: &[Dir], mut go_on: impl FnMut() -> Result<(), HostError>) -> Result<(), HostError> {
-    let mut made: Vec<&Path> = Vec::new();
+    // As text: paths are compared part by part, which is slow.
+    let mut made: FxHashSet<&str> = FxHashSet::default();
     for dir in dirs {
         go_on()?;
         let path = Path::new(&dir.path);
         // Below one that was made just now there is nothing to look for.
-        let below_new = path.parent().is_some_and(|parent| made.contains(&parent));
+        let below_new = path.parent().and_then(Path::to_str).is_some_and(|parent| made.contains(parent));
         if if below_new { create_dir(path, dir.mode)? } else { make_dir_with(path, dir.mode)? } {
-            made.push(path);
+            made.insert(dir.path.trim_end_matches('/'));
         }
     }
     Ok(())

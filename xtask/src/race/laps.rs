@@ -32,6 +32,7 @@ pub(super) struct Plan<'a> {
     pub(super) stop: &'a AtomicBool,
     pub(super) keep: bool,
     pub(super) probes: bool,
+    pub(super) qps: Option<usize>,
 }
 
 /// What was measured. CPU in seconds, memory in MiB.
@@ -136,7 +137,7 @@ fn restart(plan: &Plan<'_>, runtime: &Runtime, contender: &Contender, site: &Sit
     Ok(())
 }
 
-fn pause(plan: &Plan<'_>, time: Duration) -> Result<()> {
+pub(super) fn pause(plan: &Plan<'_>, time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         stopped(plan)?;
@@ -145,7 +146,7 @@ fn pause(plan: &Plan<'_>, time: Duration) -> Result<()> {
     Ok(())
 }
 
-fn wait(
+pub(super) fn wait(
     plan: &Plan<'_>,
     what: &str,
     deadline: Duration,

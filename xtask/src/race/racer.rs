@@ -43,6 +43,9 @@ impl Racer {
         if let Some(address) = own_address() {
             command.args(["--node-ip", &address]);
         }
+        if let Some(kubeconfig) = &site.kubeconfig {
+            command.arg("--kubeconfig").arg(kubeconfig);
+        }
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let process = command.spawn().with_context(|| format!("cannot start {}", contender.program.display()))?;
         Ok(Self { process, port: site.port, log })

@@ -31,11 +31,7 @@ const ROWS: [Row; 13] = [
 
 /// The median of several runs, figure by figure.
 pub(super) fn median(runs: &[Laps]) -> Laps {
-    let middle = |value: fn(&Laps) -> f64| {
-        let mut all: Vec<f64> = runs.iter().map(value).collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or_default()
-    };
+    let middle = |value: fn(&Laps) -> f64| middle(runs, value);
     Laps {
         pods: middle(|l| l.pods),
         fill_seconds: middle(|l| l.fill_seconds),
@@ -51,6 +47,13 @@ pub(super) fn median(runs: &[Laps]) -> Laps {
         restart_touched: middle(|l| l.restart_touched),
         probes_per_second: middle(|l| l.probes_per_second),
     }
+}
+
+/// The median of one figure.
+pub(super) fn middle<T>(runs: &[T], value: fn(&T) -> f64) -> f64 {
+    let mut all: Vec<f64> = runs.iter().map(value).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or_default()
 }
 
 /// The table, and the verdicts when there are two to compare.

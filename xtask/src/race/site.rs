@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The image of every pod; the simulated runtime has it from the start.
 pub(super) const IMAGE: &str = "docker.io/library/busybox:1.36";
 /// The node's name in every run.
-pub(super) const NODE: &str = "race";
+pub(super) use ::tests::node::NODE;
 
 /// A folder; removed when dropped unless it is to be kept.
 pub(super) struct Site {
@@ -20,27 +20,46 @@ pub(super) struct Site {
     /// The kubelet's main port.
     pub(super) port: u16,
     healthz_port: u16,
+    /// Where it finds its cluster, if there is one.
+    pub(super) kubeconfig: Option<PathBuf>,
 }
 
 impl Site {
-    /// Makes the folder with everything a run needs.
+    /// Makes the folder with everything a run of static pods needs.
     pub(super) fn new(name: &str, pods: usize, probed: Option<u16>, keep: bool) -> Result<Self> {
+        let site = Self::empty(name, pods, keep)?;
+        for index in 0..pods {
+            let path = site.dir.join(format!("manifests/race-{index:05}.json"));
+            fs::write(&path, manifest(index, probed).to_string())
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(site)
+    }
+
+    /// Makes the folder of a node that has room for so many pods and no static ones.
+    pub(super) fn empty(name: &str, pods: usize, keep: bool) -> Result<Self> {
         // Memory where there is some: a disk under load would add its own noise to both.
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let dir = base.join(format!("ticklet-race-{}-{name}", std::process::id()));
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let [port, healthz_port] = free_ports()?;
-        let site = Self { dir, keep, port, healthz_port };
+        let site = Self { dir, keep, port, healthz_port, kubeconfig: None };
         for folder in ["manifests", "root", "logs", "plugins"] {
             fs::create_dir(site.dir.join(folder))?;
         }
-        for index in 0..pods {
-            let path = site.dir.join(format!("manifests/race-{index:05}.json"));
-            fs::write(&path, manifest(index, probed)).with_context(|| format!("cannot write {}", path.display()))?;
-        }
         fs::write(site.config(), site.configuration(pods))?;
         Ok(site)
+    }
+
+    /// Lets the kubelet send so many requests a second, of events as well, and twice as many at once.
+    pub(super) fn allow_requests(&self, qps: usize) -> Result<()> {
+        let mut config: Value = serde_json::from_str(&fs::read_to_string(self.config())?)?;
+        for (limit, burst) in [("kubeAPIQPS", "kubeAPIBurst"), ("eventRecordQPS", "eventBurst")] {
+            config[limit] = json!(qps);
+            config[burst] = json!(qps * 2);
+        }
+        Ok(fs::write(self.config(), config.to_string())?)
     }
 
     /// The folder itself.
@@ -120,7 +139,7 @@ pub(super) fn tied(program: &Path) -> Command {
 }
 
 /// One container with a fixed uid, so that both kubelets name and hash it alike on every start.
-fn manifest(index: usize, probed: Option<u16>) -> String {
+pub(super) fn manifest(index: usize, probed: Option<u16>) -> Value {
     let mut document = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -146,7 +165,7 @@ fn manifest(index: usize, probed: Option<u16>) -> String {
         probe[if index.is_multiple_of(2) { "httpGet" } else { "tcpSocket" }] = target;
         document["spec"]["containers"][0]["readinessProbe"] = probe;
     }
-    document.to_string()
+    document
 }
 
 /// Two ports that nobody listens on at the moment.
@@ -173,7 +192,7 @@ mod tests {
         let site = Site::new("test", 3, Some(80), false).unwrap();
         let dir = site.dir().to_path_buf();
         assert_eq!(fs::read_dir(dir.join("manifests")).unwrap().count(), 3);
-        let config: serde_json::Value = serde_json::from_str(&fs::read_to_string(site.config()).unwrap()).unwrap();
+        let config: Value = serde_json::from_str(&fs::read_to_string(site.config()).unwrap()).unwrap();
         assert_eq!(config["maxPods"], 103);
         drop(site);
         assert!(!dir.exists());
