@@ -130,6 +130,7 @@ fn run_real(
             None => tests::tools::kubelet()?.into_os_string(),
         };
         env.push((REFERENCE_VARIABLE, program));
+        tests::tools::ensure_cluster()?;
     }
     if rung == Rung::Cluster {
         tests::tools::ensure_cluster()?;
