@@ -159,8 +159,9 @@ fn within_sandbox(
         }
     }
     for (index, container) in spec.containers.iter().enumerate() {
-        // Whatever the others do, and once in the pod's life.
-        if container.kind == ContainerKind::Ephemeral && newest(seen, &container.name).is_none() {
+        // Whatever the others do, and once in the pod's life. One that we made is still to be started.
+        let made = |status: &ContainerStatus| known.in_progress.contains(&status.id);
+        if container.kind == ContainerKind::Ephemeral && newest(seen, &container.name).is_none_or(made) {
             actions.start.push(index);
         }
     }

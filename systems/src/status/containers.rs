@@ -232,6 +232,11 @@ fn hooked(
 }
 
 fn flags(facts: &Facts<'_>, container: &ContainerSpec, report: &mut ContainerReport) {
+    if container.kind == ContainerKind::Ephemeral {
+        // Nobody asks whether it serves.
+        (report.started, report.ready) = (None, false);
+        return;
+    }
     let running = matches!(report.state, ReportedState::Running { .. });
     report.started = Some(running && facts.health.started);
     report.ready = match container.kind {
