@@ -85,6 +85,10 @@ pub struct PodSpec {
     pub volumes: Vec<Volume>,
     /// Init containers (with sidecars), then main containers, then ephemeral ones; each group in spec order.
     pub containers: Vec<ContainerSpec>,
+    /// `spec.readinessGates`: conditions of others that count for `Ready`, in order.
+    pub readiness_gates: Vec<Arc<str>>,
+    /// Reason and message, where this version of ticklet cannot run it.
+    pub refused: Option<(&'static str, String)>,
     /// The defaulted object without status, as JSON.
     pub json: Arc<str>,
 }
@@ -276,6 +280,8 @@ pub struct ContainerSpec {
     pub probes: Vec<(ProbeKind, ProbeSpec)>,
     /// Hooks, stop signal and restarts.
     pub lifecycle: crate::hooks::LifecycleSpec,
+    /// `targetContainerName` of an ephemeral container: it sees that one's processes.
+    pub target: Option<Arc<str>>,
 }
 
 /// One environment variable.

@@ -176,6 +176,8 @@ pub enum EndCause {
     NodeShutdown,
     /// It came while the node shuts down.
     ShutdownRejected,
+    /// It makes way for a critical pod.
+    Preempted,
 }
 
 /// One change of stage.

@@ -1,5 +1,6 @@
 //! A validated Pod to the compact form that decisions use.
 
+mod ephemeral;
 mod lifecycle;
 mod probes;
 mod scheduling;
@@ -73,6 +74,13 @@ pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, St
         scheduling: scheduling::scheduling(spec),
         volumes: spec.volumes.iter().flatten().map(volumes::convert).collect(),
         containers: containers(pod, spec),
+        readiness_gates: spec
+            .readiness_gates
+            .iter()
+            .flatten()
+            .map(|gate| gate.condition_type.as_str().into())
+            .collect(),
+        refused: None,
         name: name.into(),
         json: json.into(),
     })
@@ -116,7 +124,13 @@ fn containers(pod: &api::Pod, spec: &api::PodSpec) -> Vec<ContainerSpec> {
         let kind = if resources::is_sidecar(c) { ContainerKind::Sidecar } else { ContainerKind::Init };
         container(c, kind)
     });
-    init.chain(spec.containers.iter().map(|c| container(c, ContainerKind::Main))).collect()
+    let main = spec.containers.iter().map(|c| container(c, ContainerKind::Main));
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| {
+        let mut made = container(&ephemeral::plain(c), ContainerKind::Ephemeral);
+        made.target = c.target_container_name.as_deref().filter(|name| !name.is_empty()).map(Into::into);
+        made
+    });
+    init.chain(main).chain(ephemeral).collect()
 }
 
 fn container(c: &api::Container, kind: ContainerKind) -> ContainerSpec {
@@ -148,6 +162,7 @@ fn container(c: &api::Container, kind: ContainerKind) -> ContainerSpec {
         security: c.security_context.as_ref().map(container_security).unwrap_or_default(),
         probes: probes::of(c),
         lifecycle: lifecycle::of(c),
+        target: None,
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn apply(pod: &mut Pod) {
     }
     let host_network = spec.host_network == Some(true);
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
-        default_container(container, host_network);
+        self::container(container, host_network);
     }
     default_pod_resources(spec);
 }
@@ -35,7 +35,8 @@ fn text(field: &mut Option<String>, default: &str) {
     }
 }
 
-fn default_container(container: &mut Container, host_network: bool) {
+/// Defaults of one container.
+pub(super) fn container(container: &mut Container, host_network: bool) {
     let latest = image::is_latest(container.image.as_deref().unwrap_or_default());
     text(&mut container.image_pull_policy, if latest { "Always" } else { "IfNotPresent" });
     text(&mut container.termination_message_path, "/dev/termination-log");

@@ -8,6 +8,7 @@ mod convert;
 mod decode;
 mod defaults;
 mod go_json;
+mod hull;
 mod image;
 mod issues;
 pub mod objects;
@@ -118,16 +119,12 @@ fn compile_bound(value: &Value, origin: &Origin<'_>) -> Result<Compiled, Refusal
     pod.metadata.managed_fields = None;
     defaults::apply(&mut pod);
     statics::mark(&mut pod, origin);
-    let mut issues = Issues::default();
-    if let Some(spec) = &pod.spec {
-        unsupported::refuse(spec, &mut issues);
+    let mut spec = match hull::refusal(&pod) {
+        None => convert::convert(&pod, origin),
+        Some(refused) => hull::convert(&pod, refused, origin),
     }
-    let errors = issues.into_list();
-    if !errors.is_empty() {
-        return Err(Refusal { errors });
-    }
+    .map_err(Refusal::one)?;
     let warnings = warnings(&pod, &unknown);
-    let mut spec = convert::convert(&pod, origin).map_err(Refusal::one)?;
     tight::tighten(&mut spec);
     Ok(Compiled { spec, warnings, deleting, status_digest })
 }

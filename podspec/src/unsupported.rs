@@ -9,17 +9,22 @@ const NOT_YET: &str = "not supported by this version of ticklet yet";
 
 /// Adds a refusal for everything that must not be left out.
 pub(super) fn refuse(spec: &PodSpec, issues: &mut Issues) {
-    for (i, volume) in spec.volumes.iter().flatten().enumerate() {
-        refuse_volume(&format!("spec.volumes[{i}]"), volume, issues);
+    if let Some(os) = spec.os.as_ref().filter(|os| os.name != "linux") {
+        issues.unsupported("spec.os.name", &os.name, &["linux"]);
     }
     if spec.ephemeral_containers.as_ref().is_some_and(|c| !c.is_empty()) {
         issues.forbidden("spec.ephemeralContainers", "cannot be set in a manifest");
     }
+    refuse_bound(spec, issues);
+}
+
+/// The same for a pod of the API server, apart from what its admission has reasons of its own for.
+pub(super) fn refuse_bound(spec: &PodSpec, issues: &mut Issues) {
+    for (i, volume) in spec.volumes.iter().flatten().enumerate() {
+        refuse_volume(&format!("spec.volumes[{i}]"), volume, issues);
+    }
     if spec.security_context.as_ref().is_some_and(|security| security.windows_options.is_some()) {
         issues.forbidden("spec.securityContext.windowsOptions", "cannot be set on a Linux node");
-    }
-    if let Some(os) = spec.os.as_ref().filter(|os| os.name != "linux") {
-        issues.unsupported("spec.os.name", &os.name, &["linux"]);
     }
     each_container(spec, |path, _, container| refuse_container(path, container, issues));
 }
@@ -108,9 +113,6 @@ pub(super) fn left_out(pod: &Pod) -> Vec<&'static str> {
         }
     });
     let some = |list: Option<usize>| list.is_some_and(|len| len > 0);
-    if some(spec.readiness_gates.as_ref().map(Vec::len)) {
-        found.insert("readiness gates");
-    }
     if spec.scheduling_group.is_some() {
         found.insert("schedulingGroup");
     }

@@ -160,6 +160,16 @@ impl ApiServer {
         if status < 300 { Ok(()) } else { Err(body.to_string()) }
     }
 
+    /// Patches an object's status as a controller does (strategic merge patch).
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub fn patch_status(&mut self, path: &str, status: &Value) -> Result<(), String> {
+        let (place, _) = Place::parse(&format!("{path}/status"))?;
+        let (status, body) = self.change(&place, |object| patch::strategic(object, &json!({"status": status})));
+        if status < 300 { Ok(()) } else { Err(body.to_string()) }
+    }
+
     /// Deletes an object as a user does.
     ///
     /// # Errors

@@ -36,13 +36,19 @@ macro_rules! scenarios {
 scenarios! {
     active_deadline
     active_deadline_restart
+    api_critical
+    api_ephemeral
+    api_gates
     api_grace
     api_mirror
+    api_not_run
+    api_not_taken
     api_outage
     api_pod
     api_refused
     api_relist
     api_restart
+    api_updates
     clock_steps
     commit_fails
     container_half_made
@@ -76,6 +82,11 @@ scenarios! {
     network_not_ready
     never_fails
     never_succeeds
+    object_env
+    object_immutable
+    object_outage
+    object_token
+    object_volume
     orphans_wait
     post_start
     post_start_fails

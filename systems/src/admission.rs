@@ -6,15 +6,18 @@
 
 mod fit;
 mod place;
+mod preempt;
 
 use crate::node_object::NodeAgent;
 use crate::sysctls;
 use bevy_ecs::prelude::Resource;
 use components::edge::cri::{AppArmor, GroupsPolicy};
 use components::edge::sources::Source;
+use components::ids::PodUid;
 use components::node::{Machine, NodeConfig};
 use components::spec::PodSpec;
 use fit::{Amounts, Offer, Taken};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Priority from which on a pod is critical.
@@ -35,6 +38,8 @@ pub(crate) enum Judgement {
     Wait,
     /// It is not taken: reason and message.
     Refuse(String, String),
+    /// It is critical: these pods make way, and then it is taken.
+    Preempt(Vec<PodUid>),
 }
 
 /// What a judgement is made from besides the pod.
@@ -42,13 +47,16 @@ pub(crate) struct Node<'a> {
     pub(crate) config: &'a NodeConfig,
     pub(crate) agent: &'a NodeAgent,
     pub(crate) admitted: &'a Admitted,
+    /// Pods that already make way.
+    pub(crate) leaving: &'a BTreeSet<PodUid>,
     /// The runtime acts on `supplementalGroupsPolicy`; `None` when it does not say.
     pub(crate) groups: Option<bool>,
 }
 
 /// Judges a pod that has waited for its turn for so long.
 ///
-/// Critical pods, as static ones are, are not refused for want of resources: they come before all others.
+/// Critical pods, as static ones are, are not refused for want of resources: others make way for them. Everything else
+/// is looked at first, so that nothing is ended in vain.
 pub(crate) fn judge(spec: &PodSpec, node: &Node<'_>, waited: Duration) -> Judgement {
     let of_api = spec.source == Source::Api;
     if of_api && node.config.object.is_some() && node.agent.known.is_none() {
@@ -83,7 +91,31 @@ pub(crate) fn judge(spec: &PodSpec, node: &Node<'_>, waited: Duration) -> Judgem
     if of_api && !place::tolerated(asked, &node.agent.taints()) {
         return failed("TaintToleration", "node(s) had taints that the pod didn't tolerate");
     }
-    Judgement::Take
+    if critical { make_room(spec, node) } else { Judgement::Take }
+}
+
+/// Who makes way for a critical pod, if anybody must.
+fn make_room(spec: &PodSpec, node: &Node<'_>) -> Judgement {
+    let needs = node.admitted.0.needs(spec, &offer(node.config));
+    if needs.is_empty() {
+        return Judgement::Take;
+    }
+    let candidates = node.admitted.0.below(spec);
+    let (leaving, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|pod| node.leaving.contains(&pod.uid));
+    let needs = preempt::left(&needs, &leaving.iter().collect::<Vec<_>>());
+    match preempt::choose(&others, &needs) {
+        Ok(pods) if pods.is_empty() => Judgement::Wait,
+        Ok(pods) => Judgement::Preempt(pods),
+        Err(missing) => {
+            let missing: String =
+                missing.iter().map(|(name, amount)| format!("(res: {name}, q: {amount}), ")).collect();
+            let what =
+                "preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources";
+            let message =
+                format!("Unexpected error while attempting to recover from admission failure: {what}: [{missing}]");
+            Judgement::Refuse("UnexpectedAdmissionError".to_owned(), message)
+        }
+    }
 }
 
 /// What the node offers. Amounts that were never computed bound nothing.
@@ -96,7 +128,10 @@ fn offer(config: &NodeConfig) -> Offer {
         pods: config.object.as_ref().map_or(i64::from(config.max_pods), |object| i64::from(object.pods)),
         amounts: Amounts {
             cpu_milli: known(limits.cpu_milli),
-            memory: known(limits.allocatable_memory_bytes.saturating_sub(of_hugepages).max(0)),
+            memory: match limits.allocatable_memory_bytes {
+                0 => i64::MAX,
+                all => known(all.saturating_sub(of_hugepages).max(0)),
+            },
             storage: known(limits.allocatable_disk_bytes),
             hugepages: hugepages.iter().map(|(page, all)| (fit::hugepage_name(*page), *all)).collect(),
         },
@@ -106,6 +141,9 @@ fn offer(config: &NodeConfig) -> Offer {
 
 /// Why the pod is not taken: reason and message of its status.
 pub(crate) fn refusal(spec: &PodSpec, config: &NodeConfig, machine: &Machine) -> Option<(&'static str, String)> {
+    if let Some(refused) = &spec.refused {
+        return Some(refused.clone());
+    }
     if let Some(why) = sysctls::refusal(spec, &config.limits.unsafe_sysctls) {
         return Some(("SysctlForbidden", why));
     }

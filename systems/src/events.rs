@@ -119,6 +119,9 @@ fn note_end(flow: &mut Flow, life: &Lifecycle, now: Mono) {
         (Some(EndCause::Refused), Some((reason, message))) => {
             flow.events.warning(reason.clone(), message.clone(), None);
         }
+        (Some(EndCause::Preempted), _) => {
+            flow.events.warning("Preempting", "Preempted in order to admit critical pod", None);
+        }
         (Some(EndCause::DeadlineExceeded), _) => {
             let message = "Pod was active on the node longer than the specified deadline";
             flow.events.normal("DeadlineExceeded", message, None);

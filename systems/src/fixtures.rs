@@ -77,6 +77,8 @@ pub(crate) fn spec(text: &str) -> PodSpec {
         scheduling: components::scheduling::Scheduling::default(),
         volumes: Vec::new(),
         containers,
+        readiness_gates: Vec::new(),
+        refused: None,
         json: "{}".into(),
     }
 }
@@ -107,6 +109,7 @@ fn container(name: &str, kind: ContainerKind) -> ContainerSpec {
         security: ContainerSecuritySpec::default(),
         probes: Vec::new(),
         lifecycle: components::hooks::LifecycleSpec::default(),
+        target: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Reads what is desired, observed and under way; writes [`Lifecycle`], [`Draining`] and, through `pods`, the end of
 //! an entity. Pods of the same full name take turns: the next one waits until the one before is gone.
 
+mod count;
 mod deadline;
 mod table;
 
@@ -15,6 +16,7 @@ use bevy_ecs::prelude::*;
 use components::edge::control::ControlIngress;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
 use components::edge::store::Record;
+use components::ids::PodUid;
 use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::time::Mono;
@@ -23,6 +25,7 @@ use components::world::{
     Pleg, PodIndex, PodKey, Reported, RuntimeHealth, SourceStates, Stage,
 };
 use engine::{Clock, Engine, Inbox, InvariantCount, Outbox, Owner, Phase, TimerKind, Timers, Touched};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Grace period of a pod that only the runtime knows (contract 3.10).
@@ -39,9 +42,10 @@ pub struct LifecycleSystems;
 pub fn plugin(engine: &mut Engine) {
     engine.world_mut().init_resource::<Draining>();
     engine.world_mut().init_resource::<Admitted>();
+    engine.world_mut().init_resource::<Leaving>();
     engine.add_systems(
         Phase::Plan,
-        (take_drain, touch_when_sources_are_read, advance_stages)
+        (take_drain, touch_when_sources_are_read, count::count_what_runs, advance_stages)
             .chain_ignore_deferred()
             .in_set(LifecycleSystems)
             .in_set(PlanTurn::Stages),
@@ -98,8 +102,21 @@ struct Facts<'a> {
     shutting_down: bool,
     /// `activeDeadlineSeconds` have passed.
     past_deadline: bool,
+    /// It makes way for a critical pod.
+    preempted: bool,
     /// A planted bug: everything counts as stopped.
     stopped: bool,
+}
+
+/// Pods that make way for a critical one.
+#[derive(Resource, Default, Debug)]
+struct Leaving(BTreeSet<PodUid>);
+
+/// Who takes what of the node, and who makes way.
+#[derive(bevy_ecs::system::SystemParam)]
+struct Room<'w> {
+    admitted: ResMut<'w, Admitted>,
+    leaving: ResMut<'w, Leaving>,
 }
 
 /// What is to become of a pod.
@@ -122,7 +139,7 @@ struct Judging<'w> {
 fn advance_stages(
     clock: Res<Clock>,
     node: Judging<'_>,
-    mut admitted_pods: ResMut<Admitted>,
+    room: Room<'_>,
     touched: Res<Touched>,
     index: Res<PodIndex>,
     pleg: Res<Pleg>,
@@ -138,6 +155,7 @@ fn advance_stages(
     planted: Option<Res<Planted>>,
 ) {
     let planted = |bug| planted::is(&planted, bug);
+    let Room { admitted: mut admitted_pods, mut leaving } = room;
     for pod in touched.iter() {
         let Ok((key, desired, observed, flow, reported, mut life)) = pods.get_mut(pod) else { continue };
         let first_of_name = desired
@@ -165,15 +183,26 @@ fn advance_stages(
             end_orphans: node.config.end_orphans,
             drain: draining.requested,
             backlog: !backlog.records.is_empty(),
-            judged: judge(desired, &life, observed, &node, &admitted_pods, clock.now.mono),
+            judged: judge(desired, &life, observed, &node, (&admitted_pods, &leaving.0), clock.now.mono),
+            preempted: leaving.0.contains(&key.uid),
             shutdown: bound_of(desired, &shutdown, &node.config),
             shutting_down: shutdown.began.is_some(),
             stopped: planted(Bug::CleanBeforeStopped),
         };
-        if facts.judged == Judgement::Wait {
+        let decision = decide(&facts);
+        if let Judgement::Preempt(pods) = &facts.judged
+            && decision == Move::Stay
+            && is_ready(&facts)
+        {
+            // They are looked at in the next tick.
+            for entity in pods.iter().filter_map(|uid| index.by_uid.get(uid)) {
+                timers.arm(TimerKind::Pod, Owner::Pod(*entity), clock.now.mono);
+            }
+            leaving.0.extend(pods.iter().cloned());
+        }
+        if matches!(facts.judged, Judgement::Wait | Judgement::Preempt(_)) {
             timers.arm_no_later(TimerKind::Pod, Owner::Pod(pod), clock.now.mono.after(JUDGE_AGAIN));
         }
-        let decision = decide(&facts);
         if let (Move::End(EndCause::Refused, ..), Judgement::Refuse(reason, message)) = (&decision, facts.judged) {
             life.refused = Some((reason, message));
         }
@@ -187,13 +216,29 @@ fn advance_stages(
             timers.arm(TimerKind::Pod, Owner::Pod(pod), clock.now.mono);
         }
         match (life.stage, &desired.spec) {
-            (Stage::Syncing | Stage::Terminating, Some(spec)) if life.refused.is_none() => admitted_pods.0.put(spec),
-            _ => admitted_pods.0.remove(&key.uid),
+            (Stage::Syncing, Some(spec)) => admitted_pods.0.put(spec),
+            // One that ended before this run took nothing of it, and one that was refused never did.
+            (Stage::Terminating, Some(spec)) if life.refused.is_none() && may_run(observed) => {
+                admitted_pods.0.put(spec);
+            }
+            (Stage::Terminating, Some(_)) if life.refused.is_none() => {}
+            // It runs since before the start, or waits and was never counted.
+            (Stage::Queued, Some(_)) => {}
+            _ => {
+                admitted_pods.0.remove(&key.uid);
+                leaving.0.remove(&key.uid);
+            }
         }
         if let (Some(ending), true) = (&mut life.ending, planted(Bug::GraceGrows)) {
             ending.grace_seconds += 1;
         }
     }
+}
+
+/// True when something of it may run, as far as is known.
+fn may_run(observed: &Observed) -> bool {
+    let runs = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
+    observed.inspection.as_ref().is_some_and(|seen| seen.containers.iter().any(|c| runs(c.state)))
 }
 
 fn bound_of(desired: &Desired, shutdown: &NodeShutdown, config: &NodeConfig) -> Option<u32> {
@@ -207,7 +252,7 @@ fn judge(
     life: &Lifecycle,
     observed: &Observed,
     node: &Judging<'_>,
-    admitted: &Admitted,
+    (admitted, leaving): (&Admitted, &BTreeSet<PodUid>),
     now: Mono,
 ) -> Judgement {
     let Some(spec) = desired.spec.as_ref().filter(|_| life.stage == Stage::Queued) else { return Judgement::Take };
@@ -217,8 +262,8 @@ fn judge(
     if observed.inspection.as_ref().is_some_and(|seen| !seen.sandboxes.is_empty()) {
         return Judgement::Take;
     }
-    let facts =
-        admission::Node { config: &node.config, agent: &node.agent, admitted, groups: node.health.supplemental_groups };
+    let groups = node.health.supplemental_groups;
+    let facts = admission::Node { config: &node.config, agent: &node.agent, admitted, leaving, groups };
     admission::judge(spec, &facts, now.since(life.since))
 }
 
@@ -308,6 +353,8 @@ fn wish_to_end(facts: &Facts<'_>) -> Option<Move> {
         (EndCause::Drained, "the node is drained")
     } else if facts.finished.is_some() {
         (EndCause::Finished, "its containers ended for good")
+    } else if facts.preempted {
+        (EndCause::Preempted, "it makes way for a critical pod")
     } else if facts.past_deadline {
         (EndCause::DeadlineExceeded, "it was active for too long")
     } else if facts.shutting_down && facts.stage == Stage::Queued {
@@ -324,16 +371,22 @@ fn from_queued(facts: &Facts<'_>) -> Move {
     if let Some(end) = wish_to_end(facts) {
         return end;
     }
-    // Not before the runtime was looked at: what runs under this name must be known first.
-    let ready = facts.desired.spec.is_some()
-        && facts.names_known
-        && facts.first_of_name
-        && facts.observed.inspection.is_some()
-        && !facts.backlog;
+    let ready = is_ready(facts);
     if ready && matches!(facts.judged, Judgement::Refuse(..)) {
         return Move::End(EndCause::Refused, 0, "this node does not take it");
     }
     if ready && facts.judged == Judgement::Take { Move::To(Stage::Syncing, "it is its turn") } else { Move::Stay }
+}
+
+/// Whether a pod that waits may begin, or be refused. Not before the runtime was looked at: what runs under this name
+/// must be known first.
+fn is_ready(facts: &Facts<'_>) -> bool {
+    facts.desired.spec.is_some()
+        && facts.stage == Stage::Queued
+        && facts.names_known
+        && facts.first_of_name
+        && facts.observed.inspection.is_some()
+        && !facts.backlog
 }
 
 fn from_terminating(facts: &Facts<'_>) -> Move {

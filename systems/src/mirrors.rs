@@ -179,7 +179,9 @@ fn keep_mirrors(
         }
         let spec = index.by_full_name.get(&name).into_iter().flatten().find_map(|pod| wanted(pods.get(*pod).ok()?));
         let mirror = api.mirrors.get(&name).and_then(|uid| Some((uid, api.pods.get(uid)?)));
-        match decide(spec.as_deref(), mirror) {
+        let of = mirror.and_then(|(_, mirror)| mirror.mirror_of.as_deref());
+        let ends = index.by_full_name.get(&name).into_iter().flatten().any(|pod| ends(pods.get(*pod).ok(), of));
+        match decide(spec.as_deref(), mirror, ends) {
             Step::Nothing => {}
             Step::Delete(uid, mirror, rule) => {
                 let ticket = outbox.emit(apicall::work(Owner::Node, why(rule), object::deletion(uid, mirror)));
@@ -243,6 +245,14 @@ fn wanted((desired, life): (&Desired, &Lifecycle)) -> Option<Arc<PodSpec>> {
     (life.stage == Stage::Syncing || life.stage == Stage::Done).then(|| Arc::clone(spec))
 }
 
+/// The static pod that a mirror stands for still has containers to stop: it is shown until they have.
+fn ends(pod: Option<(&Desired, &Lifecycle)>, mirror_of: Option<&str>) -> bool {
+    pod.is_some_and(|(desired, life)| {
+        let own = desired.spec.as_ref().filter(|spec| spec.source != Source::Api);
+        life.stage == Stage::Terminating && own.is_some_and(|spec| Some(hash(spec)) == mirror_of)
+    })
+}
+
 /// What is to be done for one full name.
 #[derive(Debug, PartialEq)]
 enum Step<'a> {
@@ -251,9 +261,10 @@ enum Step<'a> {
     Delete(&'a PodUid, &'a ApiPod, &'static str),
 }
 
-fn decide<'a>(spec: Option<&'a PodSpec>, mirror: Option<(&'a PodUid, &'a ApiPod)>) -> Step<'a> {
+fn decide<'a>(spec: Option<&'a PodSpec>, mirror: Option<(&'a PodUid, &'a ApiPod)>, ends: bool) -> Step<'a> {
     match (spec, mirror) {
         (None, None) => Step::Nothing,
+        (None, Some((_, mirror))) if ends && mirror.delete.is_none() => Step::Nothing,
         (Some(spec), None) => Step::Create(spec),
         (None, Some((uid, mirror))) => Step::Delete(uid, mirror, "it stands for no static pod"),
         (Some(spec), Some((uid, mirror))) => {

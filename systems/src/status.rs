@@ -5,6 +5,7 @@
 
 mod build;
 mod containers;
+mod gates;
 mod messages;
 mod phase;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use crate::admission;
 use crate::planted;
 use crate::probes::ProbeMemos;
 use bevy_ecs::prelude::*;
+use components::apipods::ApiPods;
 use components::edge::cri::ContainerState;
 use components::edge::store::{Record, StoreIngress};
 use components::ids::PodUid;
@@ -21,12 +23,16 @@ use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::probes::Probes;
 use components::spec::PodSpec;
+use components::status::{Phase as PodPhase, PodStatus};
 use components::world::{
     ContainerRun, Desired, EndCause, Ended, Finished, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey,
     Reported, RuntimeHealth, Stage,
 };
 use engine::{Clock, Engine, Inbox, Outbox, Owner, Phase as TickPhase, TimerKind, Timers, Touched};
 use std::sync::Arc;
+
+/// How the message of a pod begins that its node did not take.
+const REJECTED: &str = "Pod was rejected: ";
 
 /// Systems of this domain.
 #[derive(SystemSet, Debug, Clone, PartialEq, Eq, Hash)]
@@ -45,6 +51,7 @@ struct Node<'w> {
     config: Res<'w, NodeConfig>,
     health: Res<'w, RuntimeHealth>,
     inbox: Res<'w, Inbox>,
+    api: Res<'w, ApiPods>,
     backlog: Res<'w, JournalBacklog>,
 }
 
@@ -102,9 +109,10 @@ fn report_status(
             probes,
             ready_since: [false, true]
                 .map(|ready| memos.ready_since(&key.uid, ready).filter(|_| reported.version == 0)),
+            gates: &gates::read(spec, node.api.pods.get(&key.uid).map(|pod| &pod.status)),
             old: &reported.status,
             terminal: reported.terminal.or_else(|| finished.0.get(&key.uid).copied()).filter(|_| !flips),
-            refused: refused(life, spec, &node),
+            refused: refused(life, spec, &node, &reported.status),
             runtime,
             node_ip: node.machine.node_ips.first().map_or("", String::as_str),
             now: node.clock.now.wall,
@@ -142,11 +150,20 @@ fn ends_with_node(life: &Lifecycle) -> bool {
     matches!(cause, Some(EndCause::NodeShutdown | EndCause::ShutdownRejected))
 }
 
-/// Why the pod is not taken: as it was decided, or as the node's settings say.
-fn refused(life: &Lifecycle, spec: &PodSpec, node: &Node<'_>) -> Option<(String, String)> {
-    let settings = || admission::refusal(spec, &node.config, &node.machine);
-    let (reason, message) = life.refused.clone().or_else(|| settings().map(|(r, m)| (r.to_owned(), m)))?;
-    Some((reason, format!("Pod was rejected: {message}")))
+/// Why the pod is not taken: as it was decided, as the node's settings say, or as an earlier run said. A pod that was
+/// taken stays so.
+fn refused(life: &Lifecycle, spec: &PodSpec, node: &Node<'_>, old: &PodStatus) -> Option<(String, String)> {
+    if life.stage == Stage::Syncing {
+        return None;
+    }
+    if let Some((reason, message)) = &life.refused {
+        return Some((reason.clone(), format!("{REJECTED}{message}")));
+    }
+    if old.phase == PodPhase::Failed && old.message.starts_with(REJECTED) && old.containers.is_empty() {
+        return Some((old.reason.clone(), old.message.clone()));
+    }
+    let (reason, message) = admission::refusal(spec, &node.config, &node.machine)?;
+    Some((reason.to_owned(), format!("{REJECTED}{message}")))
 }
 
 /// True unless the last look showed that no container runs.

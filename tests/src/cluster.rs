@@ -63,7 +63,7 @@ impl Cluster {
     /// When a program cannot be started.
     pub fn start_controllers(&mut self) -> Result<()> {
         let mut manager = self.program("kube-controller-manager");
-        manager.args(["--leader-elect=false", "--secure-port=0", "--v=1"]);
+        manager.args(["--leader-elect=false", "--secure-port=0", "--v=1", "--use-service-account-credentials"]);
         manager.arg(format!("--kubeconfig={}", self.kubeconfig("kube-controller-manager").display()));
         for (flag, file) in [
             ("service-account-private-key-file", "sa.key"),
@@ -88,9 +88,9 @@ impl Cluster {
         self.dir.join(format!("{user}.kubeconfig"))
     }
 
-    /// Where the API server is.
+    /// The address of the API server.
     #[must_use]
-    pub fn url(&self) -> String {
+    pub fn server(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
@@ -345,25 +345,28 @@ clusters:
 - name: lab
   cluster:
     server: https://127.0.0.1:{port}
-    certificate-authority: ca.crt
+    certificate-authority: {dir}/ca.crt
 users:
 - name: {user}
   user:
-    client-certificate: {user}.crt
-    client-key: {user}.key
+    client-certificate: {dir}/{user}.crt
+    client-key: {dir}/{user}.key
 contexts:
 - name: lab
   context:
     cluster: lab
     user: {user}
 ",
-            port = self.port
+            port = self.port,
+            // Not every reader of the file looks beside it.
+            dir = self.dir.display(),
         )
     }
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
+impl Cluster {
+    /// Ends all programs.
+    pub fn stop(&mut self) {
         // Those that write first: a controller without its server only fills its log.
         let children = self.others.drain(..).chain(self.apiserver.take()).chain(self.etcd.take());
         for mut child in children {
@@ -371,6 +374,12 @@ impl Drop for Cluster {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -191,6 +191,12 @@ impl Lab {
         self.number.address()
     }
 
+    /// The name of the lab's bridge.
+    #[must_use]
+    pub fn bridge(&self) -> String {
+        self.number.bridge()
+    }
+
     /// The runtime it runs.
     #[must_use]
     pub fn runtime(&self) -> Runtime {

@@ -9,5 +9,6 @@ pub mod lab;
 pub mod manifest;
 pub mod node;
 pub mod process;
+pub mod suite;
 pub mod tools;
 pub mod tunables;

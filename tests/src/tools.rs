@@ -3,6 +3,8 @@
 //! Go programs are built from their published module at a fixed version; Debian's older containerd is unpacked from its
 //! package and never installed, so that no service starts and no other containerd is in its way.
 
+mod e2e;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::process;
+
+pub use e2e::{SuiteTools, ensure_suite};
 
 /// A set of Go programs from one module.
 struct GoTools {
@@ -201,6 +205,11 @@ impl GoTools {
     fn write_module(&self, dir: &Path) -> Result<()> {
         let imports: String =
             self.packages.iter().map(|package| format!("import _ \"{}/{package}\"\n", self.module)).collect();
+        self.write_imports(dir, &imports)
+    }
+
+    /// The same with imports of the caller's.
+    fn write_imports(&self, dir: &Path, imports: &str) -> Result<()> {
         fs::write(dir.join("tools.go"), format!("//go:build tools\n\npackage tools\n\n{imports}"))?;
         let (modules, version) = self.beside;
         let beside: String =

@@ -5,6 +5,7 @@
 mod cases;
 mod checks;
 mod codegen;
+mod conformance;
 mod golden;
 mod install;
 mod lab;
@@ -24,6 +25,8 @@ usage: cargo xtask TASK
   up [PATH…] [--runtime-endpoint URL]      the example pods, or those of PATH, live on a private containerd or on URL
   test [--only STEP[,STEP]] [-- FILTER]   everything CI runs; --only picks steps by name
   test --reference [-- FILTER]            the acceptance cases on ticklet and on the reference kubelet, as a table
+  conformance [GROUP…] [--kubelet reference] [--focus REGEX] [--procs N] [--ticklet PATH] [--hold] [--record]
+                                          the official suite: conformance node storage e2e-node, compared with the reference
   tidy                                    structure of the repository: layers, heads, sizes, words, licences
   codegen [--check]                       generate the CRI types from `proto/cri`, or compare them
   golden                                  record the golden trace anew, for a decision changed on purpose
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         "test" => test::task(rest),
         "tidy" => tidy::task(),
         "codegen" => codegen::run(rest.iter().any(|arg| arg == "--check")),
+        "conformance" => conformance::task(rest),
         "golden" => golden::task(),
         "lab" => lab::task(rest),
         "race" => race::task(rest),

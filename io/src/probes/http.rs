@@ -17,25 +17,28 @@ const BUFFER: usize = 1024;
 pub(super) async fn get(target: Arc<HttpTarget>, tls: &Lazy) -> ProbesAnswer {
     let mut at = target;
     for _ in 0..MAX_REDIRECTS {
-        let head = match exchange(&at, tls).await {
-            Ok(head) => head,
+        let (head, body) = match exchange(&at, tls).await {
+            Ok(answer) => answer,
             Err(message) => return ProbesAnswer::NotPassed { message: format!("Get {:?}: {message}", url(&at)) },
         };
         let location = head.location.as_deref().filter(|_| matches!(head.status, 301 | 302 | 303 | 307 | 308));
         match location.map(|location| follow(&at, location)) {
             Some(Ok(Some(next))) => at = Arc::new(next),
             Some(Err(message)) => return ProbesAnswer::NotPassed { message },
-            None | Some(Ok(None)) => return judge(head.status),
+            None | Some(Ok(None)) => return judge(head.status, &body),
         }
     }
     let message = format!("Get {:?}: stopped after {MAX_REDIRECTS} redirects", url(&at));
     ProbesAnswer::NotPassed { message }
 }
 
-fn judge(status: u16) -> ProbesAnswer {
+fn judge(status: u16, body: &str) -> ProbesAnswer {
     match status {
         200..=299 => ProbesAnswer::Passed,
-        300..=399 => ProbesAnswer::PassedWithWarning { message: "Probe terminated redirects".to_owned() },
+        // The body of a redirect names its target, which is what a reader of the event looks for.
+        300..=399 => {
+            ProbesAnswer::PassedWithWarning { message: format!("Probe terminated redirects, Response body: {body}") }
+        }
         // What the target answered stays out: it may hold secrets, and anyone who reads events would see it.
         _ => ProbesAnswer::NotPassed { message: format!("HTTP probe failed with statuscode: {status}") },
     }
@@ -108,7 +111,7 @@ fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
     Some((host, port))
 }
 
-async fn exchange(target: &HttpTarget, tls: &Lazy) -> Result<Head, String> {
+async fn exchange(target: &HttpTarget, tls: &Lazy) -> Result<(Head, String), String> {
     let request = request(target)?;
     let stream = dial(&target.host, target.port).await?;
     if target.tls {
@@ -135,7 +138,7 @@ fn request(target: &HttpTarget) -> Result<String, String> {
     Ok(out)
 }
 
-async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<Head, String> {
+async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Result<(Head, String), String> {
     stream.write_all(request.as_bytes()).await.map_err(|e| format!("write: {}", said(&e)))?;
     let mut bytes = Vec::with_capacity(BUFFER);
     let mut head = None;
@@ -150,7 +153,7 @@ async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) ->
             head = Head::find(&bytes)?;
         }
         match &head {
-            Some(found) if read == 0 || found.is_complete(&bytes) => return Ok(found.clone()),
+            Some(found) if read == 0 || found.is_complete(&bytes) => return Ok((found.clone(), found.text(&bytes))),
             None if read == 0 => return Err("EOF".to_owned()),
             None if bytes.len() > MAX_HEAD => return Err("the answer's headers are too long".to_owned()),
             _ => {}

@@ -75,6 +75,18 @@ impl Head {
         Ok(out)
     }
 
+    /// The body of a redirect, as far as it was read; other bodies are nobody's business.
+    pub(super) fn text(&self, bytes: &[u8]) -> String {
+        let body = bytes.get(self.length..).unwrap_or_default();
+        match self.body {
+            _ if !(300..400).contains(&self.status) => String::new(),
+            Body::None => String::new(),
+            Body::Sized(length) => String::from_utf8_lossy(&body[..length.min(body.len())]).into_owned(),
+            Body::Chunked => chunks(body),
+            Body::UntilClose => String::from_utf8_lossy(body).into_owned(),
+        }
+    }
+
     /// True when no more of the body is to be read.
     pub(super) fn is_complete(&self, bytes: &[u8]) -> bool {
         let body = bytes.get(self.length..).unwrap_or_default();
@@ -94,6 +106,20 @@ fn end_of_head(bytes: &[u8]) -> Option<usize> {
     let crlf = bytes.windows(4).position(|w| w == b"\r\n\r\n").map(|at| at + 4);
     let bare = bytes.windows(2).position(|w| w == b"\n\n").map(|at| at + 2);
     crlf.into_iter().chain(bare).min()
+}
+
+/// The data of the chunks that are there.
+fn chunks(mut body: &[u8]) -> String {
+    let mut data = Vec::new();
+    while let Some(line) = body.iter().position(|b| *b == b'\n') {
+        let size = String::from_utf8_lossy(&body[..line]);
+        let size = usize::from_str_radix(size.split(';').next().unwrap_or_default().trim(), 16).unwrap_or_default();
+        let Some(chunk) = body.get(line + 1..line + 1 + size).filter(|_| size > 0) else { break };
+        data.extend(chunk);
+        let rest = &body[line + 1 + size..];
+        body = rest.strip_prefix(b"\r\n").or_else(|| rest.strip_prefix(b"\n")).unwrap_or_default();
+    }
+    String::from_utf8_lossy(&data).into_owned()
 }
 
 /// True when the last chunk is there.
@@ -140,6 +166,18 @@ mod tests {
         check("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 N\r\nContent-Length: 0\r\n\r\n", Ok(Some((404, true))));
         check("SSH-2.0-OpenSSH\r\n\r\n", Err("net/http:"));
         check("HTTP/1.1 abc\r\n\r\n", Err("net/http:"));
+    }
+
+    #[test]
+    fn only_a_redirect_has_a_text() {
+        let text = |answer: &str| Head::find(answer.as_bytes()).unwrap().unwrap().text(answer.as_bytes());
+        assert_eq!(text("HTTP/1.1 302 Found\r\nContent-Length: 4\r\n\r\nthere"), "ther");
+        assert_eq!(
+            text("HTTP/1.1 302 Found\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nth\r\n3\r\nere\r\n0\r\n\r\n"),
+            "there"
+        );
+        assert_eq!(text("HTTP/1.1 304 Same\r\n\r\n"), "");
+        assert_eq!(text("HTTP/1.1 500 No\r\nContent-Length: 6\r\n\r\nsecret"), "");
     }
 
     #[test]

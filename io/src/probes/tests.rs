@@ -65,7 +65,7 @@ async fn statuses_from_200_to_399_pass() {
     let bad = text("HTTP/1.1 503 No\r\nContent-Length: 6\r\n\r\nsecret").await;
     assert_eq!(said(http(bad, "/")).await, "HTTP probe failed with statuscode: 503");
     let odd = text("HTTP/1.1 304 Same\r\n\r\n").await;
-    assert_eq!(said(http(odd, "/")).await, "passed: Probe terminated redirects");
+    assert_eq!(said(http(odd, "/")).await, "passed: Probe terminated redirects, Response body: ");
     let noise = text("hello\r\n\r\n").await;
     assert!(said(http(noise, "/")).await.contains("malformed HTTP response"));
     let silent = text("").await;
@@ -77,10 +77,10 @@ async fn redirects_to_itself_end_after_ten_and_elsewhere_at_once() {
     let port = text("HTTP/1.1 302 Found\r\nLocation: /again\r\nContent-Length: 0\r\n\r\n").await;
     let message = format!("Get \"http://127.0.0.1:{port}/again\": stopped after 10 redirects");
     assert_eq!(said(http(port, "/")).await, message);
-    let away = text("HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1/\r\nContent-Length: 0\r\n\r\n").await;
-    assert_eq!(said(http(away, "/")).await, "passed: Probe terminated redirects");
+    let away = text("HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1/\r\nContent-Length: 5\r\n\r\nthere").await;
+    assert_eq!(said(http(away, "/")).await, "passed: Probe terminated redirects, Response body: there");
     let nowhere = text("HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n").await;
-    assert_eq!(said(http(nowhere, "/")).await, "passed: Probe terminated redirects");
+    assert_eq!(said(http(nowhere, "/")).await, "passed: Probe terminated redirects, Response body: ");
 }
 
 #[tokio::test]

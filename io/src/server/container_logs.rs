@@ -81,7 +81,9 @@ fn find_pod(snapshot: &Snapshot, namespace: &str, name: &str) -> Option<Arc<PodV
 }
 
 fn find_report<'a>(pod: &'a PodView, container: &str) -> Option<&'a ContainerReport> {
-    pod.status.containers.iter().chain(&pod.status.init_containers).find(|report| *report.name == *container)
+    let status = &pod.status;
+    let all = status.containers.iter().chain(&status.init_containers).chain(&status.ephemeral_containers);
+    all.into_iter().find(|report| *report.name == *container)
 }
 
 /// The instance whose log is meant: the one that runs, or the one that ended last.

@@ -65,6 +65,9 @@ impl Terminal {
         if phase.is_terminal() && runtime.containers_of(&pod.uid).any(|c| runtime.is_running(&c.id)) {
             return Err(format!("phase {phase:?} of {name} was published while a container runs"));
         }
+        if pod.status.message.starts_with("Pod was rejected: ") && runtime.sandboxes_of(&pod.uid).next().is_some() {
+            return Err(format!("{name} was rejected and has a sandbox"));
+        }
         Ok(())
     }
 }

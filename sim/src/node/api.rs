@@ -91,6 +91,17 @@ impl Node {
         result
     }
 
+    /// Changes an object's status as a controller does.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub fn api_status(&mut self, path: &str, status: &Value) -> Result<(), String> {
+        self.note(|_| format!("api status {path}"));
+        let result = self.api.patch_status(path, status);
+        self.tell_watches();
+        result
+    }
+
     /// Deletes an object as a user does.
     ///
     /// # Errors

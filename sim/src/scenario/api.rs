@@ -5,9 +5,11 @@
 //! at 1s api create web                           the pod of a block, bound to this node
 //! at 1s api post /api/v1/nodes {"metadata":{"name":"sim"}}
 //! at 5s api patch pods/web {"metadata":{"labels":{"a":"b"}}}
+//! at 5s api status pods/web {"conditions":[]}    what others write to its status
 //! at 9s api delete pods/web                      or `api delete pods/web grace 0`
 //! at 9s api down 30s                             also: cut, compact, `refuse 429 10s`
 //! expect at 5s api pods/web /status/phase Running
+//! expect at 5s api condition pods/web Ready True
 //! expect at 5s api absent pods/web
 //! expect at 5s api count PATCH pods/status 2     or `at-most`
 //! ```
@@ -27,6 +29,8 @@ pub enum Act {
     Post(String, Value),
     /// An object is changed by a merge patch.
     Patch(String, Value),
+    /// An object's status is changed by a strategic merge patch.
+    Status(String, Value),
     /// An object is deleted, with a grace period.
     Delete(String, Option<i64>),
     /// The server is gone for so long.
@@ -44,6 +48,8 @@ pub enum Act {
 pub enum Seen {
     /// A field of an object has this text.
     Field(String, String, String),
+    /// A condition has this status.
+    Condition(String, String, String),
     /// There is no such object.
     Absent(String),
     /// Requests of this kind so far.
@@ -58,6 +64,7 @@ pub(super) fn act(words: &[&str]) -> Result<Act, String> {
         ["create", name] => Act::Create((*name).to_owned()),
         ["post", path, rest @ ..] => Act::Post(full(path), object(rest)?),
         ["patch", path, rest @ ..] => Act::Patch(full(path), object(rest)?),
+        ["status", path, rest @ ..] => Act::Status(full(path), object(rest)?),
         ["delete", path] => Act::Delete(full(path), None),
         ["delete", path, "grace", seconds] => Act::Delete(full(path), Some(number(seconds)?)),
         ["down", time] => Act::Down(duration(time)?),
@@ -71,6 +78,7 @@ pub(super) fn act(words: &[&str]) -> Result<Act, String> {
 pub(super) fn seen(words: &[&str]) -> Result<Seen, String> {
     Ok(match words {
         ["absent", path] => Seen::Absent(full(path)),
+        ["condition", path, kind, status] => Seen::Condition(full(path), (*kind).into(), (*status).into()),
         ["count", method, kind, count] => Seen::Count(format!("{method} {kind}"), number(count)?),
         ["at-most", method, kind, count] => Seen::AtMost(format!("{method} {kind}"), number(count)?),
         [path, field, text @ ..] => Seen::Field(full(path), (*field).to_owned(), text.join(" ")),
@@ -92,6 +100,7 @@ pub(super) fn play(node: &mut Node, act: &Act, manifest: impl Fn(&str) -> Option
         }
         Act::Post(path, object) => node.api_create(path, object),
         Act::Patch(path, change) => node.api_patch(path, change),
+        Act::Status(path, status) => node.api_status(path, status),
         Act::Delete(path, grace) => node.api_delete(path, *grace),
         Act::Down(pause) => {
             node.api_down(*pause);
@@ -123,6 +132,13 @@ pub(super) fn check(node: &Node, seen: &Seen) -> Result<(), String> {
                 None => "absent".to_owned(),
             };
             if found == *wanted { Ok(()) } else { Err(format!("it is {found}")) }
+        }
+        Seen::Condition(path, kind, wanted) => {
+            let Some(object) = node.api.get(path) else { return Err(format!("there is no {path}")) };
+            let all = object.pointer("/status/conditions").and_then(Value::as_array);
+            let found = all.into_iter().flatten().find(|c| c["type"] == **kind).map(|c| c["status"].clone());
+            let found = found.as_ref().and_then(Value::as_str).unwrap_or("absent");
+            if found == wanted { Ok(()) } else { Err(format!("it is {found}")) }
         }
         Seen::Absent(path) => node.api.get(path).map_or(Ok(()), |object| Err(format!("there is {object}"))),
         Seen::Count(kind, wanted) => {

@@ -1,9 +1,12 @@
 //! What a pod takes of the node and whether that is left: pods, CPU, memory, local storage, huge pages, host ports.
 
+use super::CRITICAL;
+use super::preempt::{Candidate, Needs};
 use components::edge::cri::Protocol;
+use components::edge::sources::Source;
 use components::ids::PodUid;
 use components::quantity::{Format, Quantity};
-use components::spec::{ContainerKind, PodSpec, Resources};
+use components::spec::{ContainerKind, PodSpec, QosClass, Resources};
 use std::collections::BTreeMap;
 
 /// Amounts that pods request.
@@ -27,10 +30,20 @@ pub(crate) struct Offer {
     pub(crate) storage_counts: bool,
 }
 
+/// An admitted pod.
+#[derive(Debug)]
+struct Pod {
+    amounts: Amounts,
+    ports: Vec<HostPort>,
+    qos: QosClass,
+    /// Its priority; none can be higher than a static pod's.
+    priority: i32,
+}
+
 /// What admitted pods take, kept by deltas.
 #[derive(Default, Debug)]
 pub(crate) struct Taken {
-    pods: BTreeMap<PodUid, (Amounts, Vec<HostPort>)>,
+    pods: BTreeMap<PodUid, Pod>,
     all: Amounts,
     ports: BTreeMap<HostPort, u32>,
 }
@@ -62,6 +75,17 @@ impl Amounts {
         for (name, amount) in &other.hugepages {
             let own = self.hugepages.entry(name.clone()).or_default();
             *own = (*own).max(*amount);
+        }
+    }
+
+    /// Amount of a resource by name; every pod is one pod.
+    pub(super) fn of_resource(&self, name: &str) -> i64 {
+        match name {
+            "pods" => 1,
+            "cpu" => self.cpu_milli,
+            "memory" => self.memory,
+            "ephemeral-storage" => self.storage,
+            other => self.hugepages.get(other).copied().unwrap_or(0),
         }
     }
 
@@ -99,6 +123,11 @@ pub(crate) fn requests(spec: &PodSpec) -> Amounts {
     }
     together.add(&Amounts::of(&spec.overhead), 1);
     together
+}
+
+/// Priority for who makes way for whom: static pods for nobody.
+fn rank(spec: &PodSpec) -> i32 {
+    if spec.source == Source::Api { spec.priority } else { i32::MAX }
 }
 
 /// Name of the resource of huge pages of this size.
@@ -139,14 +168,15 @@ impl Taken {
         for port in &ports {
             *self.ports.entry(port.clone()).or_default() += 1;
         }
-        self.pods.insert(spec.uid.clone(), (amounts, ports));
+        let pod = Pod { amounts, ports, qos: spec.qos, priority: rank(spec) };
+        self.pods.insert(spec.uid.clone(), pod);
     }
 
     /// A pod has ended, or was never admitted.
     pub(crate) fn remove(&mut self, uid: &PodUid) {
-        let Some((amounts, ports)) = self.pods.remove(uid) else { return };
-        self.all.add(&amounts, -1);
-        for port in ports {
+        let Some(pod) = self.pods.remove(uid) else { return };
+        self.all.add(&pod.amounts, -1);
+        for port in pod.ports {
             if let Some(count) = self.ports.get_mut(&port) {
                 *count -= 1;
                 if *count == 0 {
@@ -158,13 +188,26 @@ impl Taken {
 
     /// The first thing that is not left for a pod: its name, requested, used and offered amounts.
     pub(crate) fn lacking(&self, spec: &PodSpec, offer: &Offer) -> Option<(String, [i64; 3])> {
+        self.all_lacking(spec, offer).into_iter().next()
+    }
+
+    /// Pods that may have to make way for this critical one.
+    pub(crate) fn below(&self, spec: &PodSpec) -> Vec<Candidate> {
+        let own = spec.priority.max(CRITICAL);
+        let lower = self.pods.iter().filter(|(_, pod)| pod.priority < own);
+        lower.map(|(uid, pod)| Candidate { uid: uid.clone(), qos: pod.qos, amounts: pod.amounts.clone() }).collect()
+    }
+
+    /// Everything that is not left for a pod.
+    fn all_lacking(&self, spec: &PodSpec, offer: &Offer) -> Vec<(String, [i64; 3])> {
         let used = i64::try_from(self.pods.len()).unwrap_or(i64::MAX);
+        let mut found = Vec::new();
         if used + 1 > offer.pods {
-            return Some(("pods".to_owned(), [1, used, offer.pods]));
+            found.push(("pods".to_owned(), [1, used, offer.pods]));
         }
         let asked = requests(spec);
         if asked.is_nothing() {
-            return None;
+            return found;
         }
         let (all, most) = (&self.all, &offer.amounts);
         let mut checks = vec![
@@ -179,7 +222,16 @@ impl Taken {
             checks.push((name, *amount, of(&all.hugepages, name), of(&most.hugepages, name)));
         }
         let lacks = |(_, asked, used, most): &&(&str, i64, i64, i64)| *asked > 0 && *asked > most.saturating_sub(*used);
-        checks.iter().find(lacks).map(|(name, asked, used, most)| ((*name).to_owned(), [*asked, *used, *most]))
+        found.extend(
+            checks.iter().filter(lacks).map(|(name, asked, used, most)| ((*name).to_owned(), [*asked, *used, *most])),
+        );
+        found
+    }
+
+    /// How much of what is missing for a pod.
+    pub(crate) fn needs(&self, spec: &PodSpec, offer: &Offer) -> Needs {
+        let missing = |(name, [asked, used, most]): (String, [i64; 3])| (name, asked + used - most);
+        self.all_lacking(spec, offer).into_iter().map(missing).collect()
     }
 
     /// True when a port of the host that the pod wants is taken.

@@ -43,11 +43,13 @@ impl Rig {
 
     /// Reason of a refusal; `wait` or `take` else.
     fn judge(&self, spec: &PodSpec, seconds: u64) -> String {
-        let node = Node { config: &self.config, agent: &self.agent, admitted: &self.admitted, groups: self.groups };
+        let (config, agent, admitted) = (&self.config, &self.agent, &self.admitted);
+        let node = Node { config, agent, admitted, leaving: &BTreeSet::new(), groups: self.groups };
         match judge(spec, &node, Duration::from_secs(seconds)) {
             Judgement::Take => "take".to_owned(),
             Judgement::Wait => "wait".to_owned(),
             Judgement::Refuse(reason, _) => reason,
+            Judgement::Preempt(pods) => format!("preempt {pods:?}"),
         }
     }
 }
@@ -76,12 +78,15 @@ fn resources_are_refused_to_all_but_critical_pods() {
     let mut spec = pod();
     spec.containers[0].resources.requests.cpu_milli = Some(1500);
     assert_eq!(rig.judge(&spec, 0), "OutOfcpu");
-    let node = Node { config: &rig.config, agent: &rig.agent, admitted: &rig.admitted, groups: None };
+    let leaving = BTreeSet::new();
+    let node =
+        Node { config: &rig.config, agent: &rig.agent, admitted: &rig.admitted, leaving: &leaving, groups: None };
     let said = judge(&spec, &node, Duration::ZERO);
     let text = "Node didn't have enough resource: cpu, requested: 1500, used: 0, capacity: 1000";
     assert_eq!(said, Judgement::Refuse("OutOfcpu".into(), text.into()));
+    // There is nobody who could make way.
     spec.priority = CRITICAL;
-    assert_eq!(rig.judge(&spec, 0), "take");
+    assert_eq!(rig.judge(&spec, 0), "UnexpectedAdmissionError");
     spec = pod();
     // Huge pages are no ordinary memory.
     spec.containers[0].resources.requests.memory_bytes = Some(3 << 30);
@@ -138,4 +143,41 @@ fn taints_ports_and_systems_are_looked_at() {
     rig.admitted.0.put(&listening);
     listening.uid = "other".into();
     assert_eq!(rig.judge(&listening, 0), "NodePorts");
+}
+
+#[test]
+fn others_make_way_for_a_critical_pod() {
+    let mut rig = Rig::new();
+    let asking = |uid: &str, cpu: i64, priority: i32| {
+        let mut spec = pod();
+        (spec.uid, spec.priority, spec.qos) = (uid.into(), priority, components::spec::QosClass::Burstable);
+        spec.containers[0].resources.requests.cpu_milli = Some(cpu);
+        spec
+    };
+    for (uid, cpu, priority) in [("low", 300, 0), ("lower", 400, -5), ("peer", 200, CRITICAL)] {
+        rig.admitted.0.put(&asking(uid, cpu, priority));
+    }
+    let urgent = asking("urgent", 400, CRITICAL);
+    let said = |leaving: &[&str], spec: &PodSpec| {
+        let leaving = leaving.iter().map(|uid| PodUid::from(*uid)).collect();
+        let node =
+            Node { config: &rig.config, agent: &rig.agent, admitted: &rig.admitted, leaving: &leaving, groups: None };
+        judge(spec, &node, Duration::ZERO)
+    };
+    assert_eq!(said(&[], &urgent), Judgement::Preempt(vec!["low".into()]));
+    // It is on its way out already.
+    assert_eq!(said(&["low"], &urgent), Judgement::Wait);
+    assert_eq!(said(&[], &asking("urgent", 100, CRITICAL)), Judgement::Take);
+    let text = "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of \
+                pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 100), ]";
+    let refused = Judgement::Refuse("UnexpectedAdmissionError".into(), text.into());
+    assert_eq!(said(&[], &asking("urgent", 900, CRITICAL)), refused);
+    // Static pods stand above all.
+    let fixed = PodSpec { source: Source::File, ..asking("fixed", 900, 0) };
+    let Judgement::Preempt(pods) = said(&[], &fixed) else { panic!("nobody makes way") };
+    assert_eq!(pods.len(), 3);
+    // What ending pods could not mend is said first.
+    let mut picky = urgent;
+    picky.scheduling.node_selector.insert("zone".into(), "x".into());
+    assert_eq!(said(&[], &picky), Judgement::Wait);
 }

@@ -22,9 +22,9 @@ fn a_mirror_is_made_healed_and_taken_away() {
     let spec = fixtures::spec("p: c");
     let own = hash(&spec).to_owned();
     let uid = PodUid::from("m");
-    let step = |spec: bool, found: Option<&ApiPod>| {
+    let step = |spec: bool, found: Option<&ApiPod>, ends: bool| {
         let text = fixtures::spec("p: c");
-        let step = decide(spec.then_some(&text), found.map(|pod| (&uid, pod)));
+        let step = decide(spec.then_some(&text), found.map(|pod| (&uid, pod)), ends);
         match step {
             Step::Nothing => "nothing",
             Step::Create(_) => "create",
@@ -32,12 +32,15 @@ fn a_mirror_is_made_healed_and_taken_away() {
         }
         .to_owned()
     };
-    assert_eq!(step(false, None), "nothing");
-    assert_eq!(step(true, None), "create");
-    assert_eq!(step(true, Some(&mirror(&own, None))), "nothing");
-    assert_eq!(step(true, Some(&mirror("other", None))), "delete");
-    assert_eq!(step(true, Some(&mirror(&own, Some(30)))), "delete");
-    assert_eq!(step(false, Some(&mirror(&own, None))), "delete");
+    assert_eq!(step(false, None, false), "nothing");
+    assert_eq!(step(true, None, false), "create");
+    assert_eq!(step(true, Some(&mirror(&own, None)), false), "nothing");
+    assert_eq!(step(true, Some(&mirror("other", None)), false), "delete");
+    assert_eq!(step(true, Some(&mirror(&own, Some(30))), false), "delete");
+    assert_eq!(step(false, Some(&mirror(&own, None)), false), "delete");
+    // Its static pod is being ended: it is shown until that is done.
+    assert_eq!(step(false, Some(&mirror(&own, None)), true), "nothing");
+    assert_eq!(step(false, Some(&mirror(&own, Some(30))), true), "delete");
 }
 
 #[test]

@@ -157,13 +157,33 @@ fn within_sandbox(
                 main_container(spec, seen, sandbox, (index, known), actions);
             }
         }
+        if !any_main_goes_on(spec, seen, actions) {
+            // The last of them may still be stopping: nothing is started beside it that would end with it.
+            actions.start.retain(|index| spec.containers[*index].kind != ContainerKind::Sidecar);
+        }
     }
     for (index, container) in spec.containers.iter().enumerate() {
-        // Whatever the others do, and once in the pod's life.
-        if container.kind == ContainerKind::Ephemeral && newest(seen, &container.name).is_none() {
+        // Whatever the others do, and once in the pod's life. One that we made is still to be started.
+        let made = |status: &ContainerStatus| known.in_progress.contains(&status.id);
+        if container.kind == ContainerKind::Ephemeral && newest(seen, &container.name).is_none_or(made) {
             actions.start.push(index);
         }
     }
+}
+
+/// Whether a main container runs and stays, or is about to run.
+fn any_main_goes_on(spec: &PodSpec, seen: &PodInspection, actions: &PodActions) -> bool {
+    let stops = |status: &ContainerStatus| actions.stop.iter().any(|(id, _)| *id == status.id);
+    let mut main = spec.containers.iter().enumerate().filter(|(_, c)| c.kind == ContainerKind::Main);
+    main.any(|(index, container)| {
+        let comes = actions.start.contains(&index) || actions.replaced.iter().any(|(_, replaced)| *replaced == index);
+        comes
+            || newest(seen, &container.name).is_some_and(|s| match s.state {
+                ContainerState::Running => !stops(s),
+                ContainerState::Unknown => true,
+                ContainerState::Created | ContainerState::Exited => false,
+            })
+    })
 }
 
 /// An end that restarts all of the pod in its sandbox: what runs is stopped, then everything is removed, the instance

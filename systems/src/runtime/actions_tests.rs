@@ -42,6 +42,21 @@ fn a_failed_probe_condemns_its_container() {
 }
 
 #[test]
+fn a_sidecar_is_not_started_beside_the_end_of_the_last_main_container() {
+    let condemned = "a0: Container a failed liveness probe";
+    check_probed("never side:s a", "s0+ s0:exit1 a0:run", "+L", "", condemned);
+    check_probed("never side:s a b", "s0+ s0:exit1 a0:run b0:run", "+L", "", &format!("{condemned} start:s"));
+    check_probed("never side:s a", "s0+ s0:exit1 a0:exit0", "++", "", "");
+    check_probed(
+        "always side:s a",
+        "s0+ s0:exit1 a0:run",
+        "+L",
+        "",
+        &format!("{condemned}, will be restarted start:s"),
+    );
+}
+
+#[test]
 fn a_sidecar_lets_others_begin_once_it_has_started() {
     check_probed("always side:s a", "s0+ s0:run", "-+", "", "");
     check_probed("always side:s a", "s0+ s0:run", "++", "", "start:a");

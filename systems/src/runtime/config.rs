@@ -4,7 +4,7 @@ use super::{cgroups, dns, env, hosts, paths, resources, security};
 use crate::expand::expand;
 use crate::{sysctls, volumes};
 use components::edge::cri::{ContainerConfig, FoundImage, GroupsPolicy, IdRange, Mount, PortMapping, SandboxConfig};
-use components::ids::Sensitive;
+use components::ids::{ContainerId, Sensitive};
 use components::node::{Machine, NodeConfig};
 use components::objects::{Objects, Services};
 use components::spec::{ContainerKind, ContainerSpec, PodSpec};
@@ -91,6 +91,8 @@ pub(super) struct Attempt<'a> {
     pub(super) mounting: volumes::Mounting<'a>,
     /// Values of environment files, in the order of the variables that ask for them.
     pub(super) env_files: &'a [env::FileValue],
+    /// The instance whose processes an ephemeral container sees.
+    pub(super) target: Option<&'a ContainerId>,
 }
 
 /// Configuration of a container.

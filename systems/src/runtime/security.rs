@@ -6,6 +6,7 @@ use super::config::Attempt;
 use components::edge::cri::{
     ContainerSecurity, FoundImage, IdRange, NamespaceMode, Namespaces, SandboxSecurity, Seccomp,
 };
+use components::ids::ContainerId;
 use components::node::NodeConfig;
 use components::spec::{ContainerSpec, PodSpec};
 
@@ -59,7 +60,7 @@ pub(super) fn of_container(
         add_capabilities: own.add_capabilities.clone(),
         drop_capabilities: own.drop_capabilities.clone(),
         privileged: own.privileged,
-        namespaces: namespaces(spec, users),
+        namespaces: aimed(namespaces(spec, users), attempt.target),
         run_as_user,
         run_as_username,
         run_as_group: own.run_as_group.or(spec.security.run_as_group),
@@ -85,6 +86,15 @@ fn namespaces(spec: &PodSpec, users: Option<IdRange>) -> Namespaces {
         target: None,
         users,
     }
+}
+
+/// A target counts where a container would have process ids of its own.
+fn aimed(mut namespaces: Namespaces, target: Option<&ContainerId>) -> Namespaces {
+    if namespaces.pid == NamespaceMode::Container && target.is_some() {
+        namespaces.pid = NamespaceMode::Target;
+        namespaces.target = target.cloned();
+    }
+    namespaces
 }
 
 fn groups(spec: &PodSpec) -> Vec<i64> {

@@ -102,8 +102,11 @@ fn take(world: &mut World, change: Change, now: Now) {
     match change {
         Change::Replaced(objects) => {
             let mut seen = BTreeSet::new();
-            for json in &objects {
-                seen.extend(put(world, json, now));
+            // The oldest first: where there is not room for all, they were promised theirs before.
+            let mut read: Vec<_> = objects.iter().map(|json| (json, Object::read(json))).collect();
+            read.sort_by(|(_, a), (_, b)| a.as_ref().map(|a| &a.created).cmp(&b.as_ref().map(|b| &b.created)));
+            for (json, object) in read {
+                seen.extend(put(world, json, object, now));
             }
             let known = world.resource::<ApiPods>().pods.keys().cloned();
             let gone: Vec<PodUid> = known.filter(|uid| !seen.contains(uid)).collect();
@@ -113,7 +116,8 @@ fn take(world: &mut World, change: Change, now: Now) {
             }
         }
         Change::Put(json) => {
-            put(world, &json, now);
+            let object = Object::read(&json);
+            put(world, &json, object, now);
         }
         Change::Gone(json) => {
             if let Some(object) = Object::read(&json) {
@@ -124,8 +128,8 @@ fn take(world: &mut World, change: Change, now: Now) {
 }
 
 /// Takes one object in; its uid.
-fn put(world: &mut World, json: &str, now: Now) -> Option<PodUid> {
-    let Some(object) = Object::read(json) else {
+fn put(world: &mut World, json: &str, object: Option<Object>, now: Now) -> Option<PodUid> {
+    let Some(object) = object else {
         tracing::warn!("pods of the API server: an object without name or uid is left out");
         return None;
     };
@@ -139,6 +143,7 @@ fn put(world: &mut World, json: &str, now: Now) -> Option<PodUid> {
             remember(world, &uid, &object.pod);
         }
         desire(world, json, &object, now);
+        touch_gated(world, &uid);
     }
     Some(uid)
 }
@@ -187,6 +192,15 @@ fn desire(world: &mut World, json: &str, object: &Object, now: Now) {
         }
     }
     delete(world, object);
+}
+
+/// Others' conditions count for a pod with readiness gates: it is looked at when its object changes.
+fn touch_gated(world: &mut World, uid: &PodUid) {
+    let Some(pod) = world.resource::<PodIndex>().by_uid.get(uid).copied() else { return };
+    let spec = world.get::<Desired>(pod).and_then(|desired| desired.spec.as_ref());
+    if spec.is_some_and(|spec| !spec.readiness_gates.is_empty()) {
+        world.resource_mut::<Touched>().add(pod);
+    }
 }
 
 fn seen(world: &World, uid: &PodUid) -> Option<Wall> {

@@ -1,7 +1,7 @@
 //! A whole pod status from its parts (contract 6.4 to 6.7).
 
 use super::containers::{self, Kept};
-use super::{messages, phase};
+use super::{gates, messages, phase};
 use crate::restart;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
 use components::edge::sources::Source;
@@ -19,12 +19,17 @@ const SHUTDOWN: (&str, &str) = ("Terminated", "Pod was terminated in response to
 /// The same of a pod that came too late for that.
 const REJECTED: (&str, &str) = ("NodeShutdown", "Pod was rejected as the node is shutting down.");
 
+/// The same of a pod that made way for a critical one, and what its condition says.
+const PREEMPTED: (&str, &str) = ("Preempting", "Preempted in order to admit critical pod");
+const MADE_WAY: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
+
 /// Reason and message of a pod that failed because of what ended it.
 const fn said_of(cause: EndCause) -> Option<(&'static str, &'static str)> {
     match cause {
         EndCause::DeadlineExceeded => Some(DEADLINE),
         EndCause::NodeShutdown => Some(SHUTDOWN),
         EndCause::ShutdownRejected => Some(REJECTED),
+        EndCause::Preempted => Some(PREEMPTED),
         EndCause::Finished
         | EndCause::Removed
         | EndCause::Deleted
@@ -44,6 +49,8 @@ pub(super) struct Input<'a> {
     pub(super) probes: &'a Probes,
     /// Since when an earlier run of the agent showed condition `Ready` false, and true.
     pub(super) ready_since: [Option<Wall>; 2],
+    /// Statuses of the pod's readiness gates.
+    pub(super) gates: &'a [Option<String>],
     pub(super) old: &'a PodStatus,
     pub(super) terminal: Option<bool>,
     /// Reason and message of a pod that the node does not take.
@@ -161,7 +168,7 @@ fn conditions(input: &Input<'_>, states: &[Kept], phase: Phase) -> Vec<Condition
     let verdicts: [(ConditionKind, Verdict); 5] = [
         (ConditionKind::PodReadyToStartContainers, (sandbox_ready(input), "", String::new())),
         (ConditionKind::Initialized, initialized(input.spec, states, phase)),
-        (ConditionKind::Ready, ready.clone()),
+        (ConditionKind::Ready, gated(input, ready.clone())),
         (ConditionKind::ContainersReady, ready),
         (ConditionKind::PodScheduled, (true, "", String::new())),
     ];
@@ -169,9 +176,13 @@ fn conditions(input: &Input<'_>, states: &[Kept], phase: Phase) -> Vec<Condition
         let message = format!("Container {} exited with code {}, restarting all", cause.name, cause.exit_code);
         (ConditionKind::AllContainersRestarting, (true, "ContainerExited", message))
     });
-    let shut = input.life.ending.as_ref().is_some_and(|ending| ending.cause == EndCause::NodeShutdown);
+    let disruption = match input.life.ending.as_ref().map(|ending| ending.cause) {
+        Some(EndCause::NodeShutdown) => Some(SHUTDOWN.1),
+        Some(EndCause::Preempted) => Some(MADE_WAY),
+        _ => None,
+    };
     let disrupted =
-        shut.then(|| (ConditionKind::DisruptionTarget, (true, "TerminationByKubelet", SHUTDOWN.1.to_owned())));
+        disruption.map(|why| (ConditionKind::DisruptionTarget, (true, "TerminationByKubelet", why.to_owned())));
     verdicts
         .into_iter()
         .chain(restarting)
@@ -189,7 +200,8 @@ fn conditions(input: &Input<'_>, states: &[Kept], phase: Phase) -> Vec<Condition
 fn since(input: &Input<'_>, kind: ConditionKind, status: bool) -> Wall {
     let serves = matches!(kind, ConditionKind::Ready | ConditionKind::ContainersReady);
     let shown = input.ready_since[usize::from(status)].filter(|_| serves);
-    let seen = input.seen.filter(|_| status && input.probes.list.is_empty());
+    let alone = kind != ConditionKind::Ready || input.spec.readiness_gates.is_empty();
+    let seen = input.seen.filter(|_| status && alone && input.probes.list.is_empty());
     let observed = match kind {
         ConditionKind::Ready | ConditionKind::ContainersReady => {
             let running = seen.into_iter().flat_map(|seen| &seen.containers);
@@ -207,6 +219,14 @@ fn since(input: &Input<'_>, kind: ConditionKind, status: bool) -> Wall {
     // A clock that was set back meanwhile must not lead into the future.
     let observed = observed.filter(|at| at.whole_seconds() > Wall(0) && *at <= input.now);
     shown.or(observed).unwrap_or(input.now).whole_seconds()
+}
+
+/// Containers that serve are not enough where a gate is closed.
+fn gated(input: &Input<'_>, ready: Verdict) -> Verdict {
+    match gates::closed(input.spec, input.gates) {
+        Some((reason, message)) if ready.0 => (false, reason, message),
+        _ => ready,
+    }
 }
 
 fn sandbox_ready(input: &Input<'_>) -> bool {

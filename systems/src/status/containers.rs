@@ -207,14 +207,16 @@ fn waiting_again(
     if matches!(report.state, ReportedState::Running { .. }) || facts.ending {
         return;
     }
-    let Some((reason, message)) = run.and_then(|run| run.waiting.as_ref()) else { return };
+    // The API takes no way back from an end that the policy makes final: an instance that is replaced waits at once.
+    let waiting = run.and_then(|run| run.waiting.as_ref()).map(|(reason, message)| (*reason, message.as_str()));
+    let Some((reason, message)) = waiting.or(replaced.then_some(("ContainerCreating", ""))) else { return };
     if let ReportedState::Terminated { exit_code, .. } = &report.state {
         if !replaced && !restart::restarts(facts.spec, container, *exit_code) {
             return;
         }
         report.last = Some(report.state.clone());
     }
-    report.state = ReportedState::Waiting { reason: (*reason).to_owned(), message: message.clone() };
+    report.state = ReportedState::Waiting { reason: reason.to_owned(), message: message.to_owned() };
 }
 
 /// A container counts as running only once the hook that follows its start is over.
@@ -232,6 +234,11 @@ fn hooked(
 }
 
 fn flags(facts: &Facts<'_>, container: &ContainerSpec, report: &mut ContainerReport) {
+    if container.kind == ContainerKind::Ephemeral {
+        // Nobody asks whether it serves.
+        (report.started, report.ready) = (None, false);
+        return;
+    }
     let running = matches!(report.state, ReportedState::Running { .. });
     report.started = Some(running && facts.health.started);
     report.ready = match container.kind {

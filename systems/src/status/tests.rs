@@ -26,6 +26,7 @@ fn status(pod: &str, seen: &str, stage: Stage, old: &PodStatus, terminal: Option
         runs: &runs.iter().collect::<Vec<_>>(),
         probes: &components::probes::Probes::default(),
         ready_since: [None, None],
+        gates: &[],
         old,
         terminal,
         refused: None,

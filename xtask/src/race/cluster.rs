@@ -138,7 +138,7 @@ fn create(cluster: &Cluster, dir: &Path, pods: usize) -> Result<()> {
         config.push(format!(
             "url = \"{}/api/v1/namespaces/default/pods\"\ndata = \"@{}\"\nheader = \"Content-Type: application/json\"\n\
              output = \"/dev/null\"\nfail\nsilent\nshow-error\ncacert = \"{}\"\ncert = \"{}\"\nkey = \"{}\"\n",
-            cluster.url(),
+            cluster.server(),
             body.display(),
             file("ca.crt"),
             file("admin.crt"),
@@ -182,7 +182,7 @@ impl Watch {
         let (over, curl, ready) = <(Arc<AtomicBool>, Arc<Mutex<Option<Child>>>, Arc<_>)>::default();
         let watch = Self { over: Arc::clone(&over), curl: Arc::clone(&curl), ready: Arc::clone(&ready) };
         let mut command = cluster.curl();
-        command.arg("--no-buffer").arg(format!("{}/api/v1/namespaces/default/pods?watch=true", cluster.url()));
+        command.arg("--no-buffer").arg(format!("{}/api/v1/namespaces/default/pods?watch=true", cluster.server()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         std::thread::spawn(move || {
             while !over.load(Ordering::SeqCst) {

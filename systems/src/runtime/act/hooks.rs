@@ -2,6 +2,7 @@
 
 use super::super::hooks;
 use super::Pod;
+use super::stop::LEAST;
 use components::edge::Effect;
 use components::edge::cri::{ContainerStatus, CriEffect, PodInspection};
 use components::edge::hooks::{HookCall, HooksEffect};
@@ -29,7 +30,11 @@ impl Pod<'_, '_> {
         deadline: Mono,
     ) -> bool {
         let now = self.node.now();
-        let left = deadline.since(now);
+        // What is waited for ends at the deadline; the hook itself goes on for as long as its container does.
+        let left = match kind {
+            HookKind::PreStop => deadline.after(LEAST).since(now),
+            HookKind::PostStart => deadline.since(now),
+        };
         let effect = match action {
             HookAction::Sleep(seconds) => {
                 let until = now.after(Duration::from_secs(u64::from(*seconds))).min(deadline);

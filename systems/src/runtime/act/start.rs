@@ -220,6 +220,10 @@ impl Pod<'_, '_> {
             // The answer is on its way and touches the pod.
             return;
         }
+        let target = match target(start) {
+            Ok(target) => target,
+            Err(message) => return self.refuse_configuration(start, message),
+        };
         let ips = if start.spec.host_network { site.machine.node_ips.as_slice() } else { pod_ips(start) };
         let number = self.attempt(start);
         let attempt = config::Attempt {
@@ -230,6 +234,7 @@ impl Pod<'_, '_> {
             pod_ips: ips,
             mounting: self.mounting(),
             env_files: &env_files,
+            target,
         };
         let both = config::container(&attempt, self.site()).and_then(|made| Ok((made, self.sandbox_config(start)?)));
         let (made, sandbox_config) = match both {
@@ -321,6 +326,15 @@ impl Pod<'_, '_> {
             out.files.push(File { path, mode: 0o666, content: String::new() });
         }
         out
+    }
+}
+
+/// The instance whose processes an ephemeral container is to see, if it names one.
+fn target(start: Start<'_>) -> Result<Option<&ContainerId>, String> {
+    let Some(name) = &start.container.target else { return Ok(None) };
+    match actions::newest(start.seen, name) {
+        Some(status) => Ok(Some(&status.id)),
+        None => Err(format!("unable to find target container {name}")),
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Least time between the stop signal and the kill (contract 3.10).
-const LEAST: Duration = Duration::from_secs(2);
+pub(super) const LEAST: Duration = Duration::from_secs(2);
 
 /// How one instance is to end.
 #[derive(Clone, Copy)]
@@ -144,8 +144,9 @@ impl Pod<'_, '_> {
                     self.wake_at(if ticket.is_some() { end.deadline } else { end.deadline.min(*until) });
                     false
                 }
+                // Out of time. It is not cut off: it ends with its container.
                 HookState::Running { .. } => {
-                    self.give_hook_up(&container.id);
+                    self.set_hook(&container.id, HookKind::PreStop, HookState::Over);
                     true
                 }
                 _ => true,

@@ -193,8 +193,16 @@ fn the_rich_pod_is_described_as_the_go_kubelet_does() {
     let ips = ["10.88.0.99".to_owned()];
     for container in &spec.containers {
         let mounting = mounting(&node);
-        let attempt =
-            Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &ips, mounting, env_files: &[] };
+        let attempt = Attempt {
+            spec: &spec,
+            container,
+            attempt: 0,
+            image: &image,
+            pod_ips: &ips,
+            mounting,
+            env_files: &[],
+            target: None,
+        };
         check_container(&super::container(&attempt, site).unwrap(), &recorded(&container.name));
     }
 }
@@ -213,7 +221,16 @@ fn check_user(pod: (Option<i64>, Option<bool>), own: (Option<i64>, Option<bool>)
     let image = FoundImage { image_ref: "i".into(), uid: numeric, username };
     let node = fixtures::node();
     let (container, mounting) = (&spec.containers[0], mounting(&node));
-    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], mounting, env_files: &[] };
+    let attempt = Attempt {
+        spec: &spec,
+        container,
+        attempt: 0,
+        image: &image,
+        pod_ips: &[],
+        mounting,
+        env_files: &[],
+        target: None,
+    };
     let said = match security::of_container(&attempt, &node, None) {
         Ok(made) => made.run_as_user.map_or(made.run_as_username, |uid| uid.to_string()),
         Err(error) => error,
@@ -253,7 +270,16 @@ fn secured(change: impl FnOnce(&mut PodSpec, &mut NodeConfig)) -> (ContainerSecu
     change(&mut spec, &mut node);
     let image = FoundImage { image_ref: "i".into(), uid: None, username: String::new() };
     let (container, mounting) = (&spec.containers[0], mounting(&node));
-    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], mounting, env_files: &[] };
+    let attempt = Attempt {
+        spec: &spec,
+        container,
+        attempt: 0,
+        image: &image,
+        pod_ips: &[],
+        mounting,
+        env_files: &[],
+        target: None,
+    };
     (security::of_container(&attempt, &node, None).unwrap(), security::of_sandbox(&spec, None))
 }
 
@@ -335,7 +361,16 @@ fn a_user_namespace_reaches_sandbox_and_containers() {
     let image = FoundImage { image_ref: "i".into(), uid: None, username: String::new() };
     let container = &spec.containers[0];
     let mounting = mounting(&node);
-    let attempt = Attempt { spec: &spec, container, attempt: 0, image: &image, pod_ips: &[], mounting, env_files: &[] };
+    let attempt = Attempt {
+        spec: &spec,
+        container,
+        attempt: 0,
+        image: &image,
+        pod_ips: &[],
+        mounting,
+        env_files: &[],
+        target: None,
+    };
     assert_eq!(sandbox(&spec, site, 0).unwrap().security.namespaces.users, users);
     assert_eq!(super::container(&attempt, site).unwrap().security.namespaces.users, users);
 }

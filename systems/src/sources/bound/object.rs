@@ -17,6 +17,8 @@ pub(super) struct Object {
     /// Digest of everything that makes up the pod: a write of its status leaves it as it is.
     pub(super) digest: u128,
     pub(super) pod: ApiPod,
+    /// `metadata.creationTimestamp` as it is written, which sorts by time.
+    pub(super) created: String,
 }
 
 impl Object {
@@ -30,7 +32,8 @@ impl Object {
         for field in ["resourceVersion", "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds"] {
             metadata.remove(field);
         }
-        Some(Self { uid, digest: fnv1a_128(value.to_string().as_bytes()), pod })
+        let created = metadata.get("creationTimestamp").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Some(Self { uid, digest: fnv1a_128(value.to_string().as_bytes()), pod, created })
     }
 }
 
