@@ -139,7 +139,7 @@ struct Judging<'w> {
 fn advance_stages(
     clock: Res<Clock>,
     node: Judging<'_>,
-    room: Room<'_>,
+    mut room: Room<'_>,
     touched: Res<Touched>,
     index: Res<PodIndex>,
     pleg: Res<Pleg>,
@@ -155,7 +155,6 @@ fn advance_stages(
     planted: Option<Res<Planted>>,
 ) {
     let planted = |bug| planted::is(&planted, bug);
-    let Room { admitted: mut admitted_pods, mut leaving } = room;
     for pod in touched.iter() {
         let Ok((key, desired, observed, flow, reported, mut life)) = pods.get_mut(pod) else { continue };
         let first_of_name = desired
@@ -183,8 +182,8 @@ fn advance_stages(
             end_orphans: node.config.end_orphans,
             drain: draining.requested,
             backlog: !backlog.records.is_empty(),
-            judged: judge(desired, &life, observed, &node, (&admitted_pods, &leaving.0), clock.now.mono),
-            preempted: leaving.0.contains(&key.uid),
+            judged: judge(desired, &life, observed, &node, (&room.admitted, &room.leaving.0), clock.now.mono),
+            preempted: room.leaving.0.contains(&key.uid),
             shutdown: bound_of(desired, &shutdown, &node.config),
             shutting_down: shutdown.began.is_some(),
             stopped: planted(Bug::CleanBeforeStopped),
@@ -198,7 +197,7 @@ fn advance_stages(
             for entity in pods.iter().filter_map(|uid| index.by_uid.get(uid)) {
                 timers.arm(TimerKind::Pod, Owner::Pod(*entity), clock.now.mono);
             }
-            leaving.0.extend(pods.iter().cloned());
+            room.leaving.0.extend(pods.iter().cloned());
         }
         if matches!(facts.judged, Judgement::Wait | Judgement::Preempt(_)) {
             timers.arm_no_later(TimerKind::Pod, Owner::Pod(pod), clock.now.mono.after(JUDGE_AGAIN));
@@ -215,22 +214,25 @@ fn advance_stages(
         if apply(&mut life, decision, &clock, &mut broken) {
             timers.arm(TimerKind::Pod, Owner::Pod(pod), clock.now.mono);
         }
-        match (life.stage, &desired.spec) {
-            (Stage::Syncing, Some(spec)) => admitted_pods.0.put(spec),
-            // One that ended before this run took nothing of it, and one that was refused never did.
-            (Stage::Terminating, Some(spec)) if life.refused.is_none() && may_run(observed) => {
-                admitted_pods.0.put(spec);
-            }
-            (Stage::Terminating, Some(_)) if life.refused.is_none() => {}
-            // It runs since before the start, or waits and was never counted.
-            (Stage::Queued, Some(_)) => {}
-            _ => {
-                admitted_pods.0.remove(&key.uid);
-                leaving.0.remove(&key.uid);
-            }
-        }
+        count(&mut room, key, desired, observed, &life);
         if let (Some(ending), true) = (&mut life.ending, planted(Bug::GraceGrows)) {
             ending.grace_seconds += 1;
+        }
+    }
+}
+
+/// Notes whether a pod takes something of the node now.
+fn count(room: &mut Room<'_>, key: &PodKey, desired: &Desired, observed: &Observed, life: &Lifecycle) {
+    match (life.stage, &desired.spec) {
+        (Stage::Syncing, Some(spec)) => room.admitted.0.put(spec),
+        // One that ended before this run took nothing of it, and one that was refused never did.
+        (Stage::Terminating, Some(spec)) if life.refused.is_none() && may_run(observed) => room.admitted.0.put(spec),
+        (Stage::Terminating, Some(_)) if life.refused.is_none() => {}
+        // It runs since before the start, or waits and was never counted.
+        (Stage::Queued, Some(_)) => {}
+        _ => {
+            room.admitted.0.remove(&key.uid);
+            room.leaving.0.remove(&key.uid);
         }
     }
 }

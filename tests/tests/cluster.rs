@@ -4,6 +4,9 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+#[path = "cluster/cases.rs"]
+mod cases;
+
 use std::time::Duration;
 
 use tests::cluster::Cluster;

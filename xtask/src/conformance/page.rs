@@ -101,7 +101,7 @@ mod tests_of_page {
     use super::*;
 
     fn section<'a>(name: &str, found: &'a Outcomes) -> Section<'a> {
-        let reference = found.iter().map(|(name, _)| (name.clone(), Outcome::Passed)).collect();
+        let reference = found.keys().map(|name| (name.clone(), Outcome::Passed)).collect();
         let missed = tests::suite::report::lost(&reference, found);
         Section { group: group(name).unwrap(), reference, found, took: Duration::from_secs(7), missed }
     }
