@@ -484,6 +484,8 @@ pub struct ContainerRun {
     pub retry_at: Option<Mono>,
     /// Why it waits: (reason, message).
     pub waiting: Option<(&'static str, String)>,
+    /// Version of what its pod refers to when it last could not be described.
+    pub refused: Option<u64>,
     /// Restart count of the attempt being made.
     pub attempt: u32,
     /// Image of the attempt being made, as found.

@@ -33,6 +33,8 @@ pub struct ApiServer {
     /// History up to here is forgotten.
     compacted: u64,
     uids: u64,
+    /// Most objects of a part of a list.
+    pub page: Option<usize>,
     /// Tokens issued so far.
     pub tokens: u64,
 }
@@ -251,7 +253,26 @@ impl ApiServer {
         };
         let own = self.objects.iter().filter(|(at, object)| place.holds(at) && selector.fits(object));
         let items: Vec<Value> = own.map(|(_, object)| object.clone()).collect();
-        (200, json!({"metadata": {"resourceVersion": self.version.to_string()}, "items": items}))
+        self.part(items, query)
+    }
+
+    /// A part of a list, as `limit` and `continue` ask. The cache (`resourceVersion=0`) gives everything at once.
+    fn part(&self, items: Vec<Value>, query: &BTreeMap<String, String>) -> (u16, Value) {
+        let (version, first) = match query.get("continue").and_then(|token| token.split_once('-')) {
+            Some((version, first)) => (version.parse().unwrap_or(0), first.parse().unwrap_or(0)),
+            None => (self.version, 0_usize),
+        };
+        if version < self.compacted {
+            return failure(410, "Expired", "The provided continue parameter is too old");
+        }
+        let cached = query.get("resourceVersion").is_some_and(|version| version == "0");
+        let asked = query.get("limit").filter(|_| !cached).and_then(|limit| limit.parse::<usize>().ok());
+        let limit = asked.unwrap_or(usize::MAX).min(self.page.unwrap_or(usize::MAX));
+        let limit = if asked.is_some() { limit } else { usize::MAX };
+        let last = first.saturating_add(limit);
+        let next = if last < items.len() { format!("{version}-{last}") } else { String::new() };
+        let items: Vec<Value> = items.into_iter().skip(first).take(limit).collect();
+        (200, json!({"metadata": {"resourceVersion": version.to_string(), "continue": next}, "items": items}))
     }
 
     fn post(&mut self, wall: Wall, place: &Place, mut object: Value) -> (u16, Value) {

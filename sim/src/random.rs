@@ -3,6 +3,7 @@
 //!
 //! One seed is one history. [`run`] plays it; a failure is played again with its log and inputs kept.
 
+mod cluster;
 mod converge;
 mod plan;
 mod save;
@@ -16,6 +17,7 @@ use crate::node::{LogLine, Node, Options};
 use crate::recorder::RunRecord;
 use crate::rng::Rng;
 use components::edge::sources::Source;
+use components::node::ApiConfig;
 use components::planted::Bug;
 use components::time::Mono;
 use engine::Engine;
@@ -119,6 +121,8 @@ struct History {
     rng: Rng,
     node: Node,
     slots: Vec<Slot>,
+    /// Chance of the cluster, where there is one.
+    cluster: Option<Rng>,
     actions: u64,
     horizon: Mono,
 }
@@ -154,16 +158,26 @@ impl History {
         faults.chances = chances(&mut rng);
         faults.until = horizon;
         let slots = 2 + rng.below(3);
-        let slots = (0..slots)
+        let mut slots: Vec<Slot> = (0..slots)
             .map(|n| {
                 let source = if url && rng.chance(400) { Source::Http } else { Source::File };
                 Slot::new(source, &format!("p{n}"))
             })
             .collect();
+        let mut more = rng.fork();
+        let cluster = more.chance(350).then(|| {
+            options.config.api = Some(ApiConfig::default());
+            for slot in &mut slots {
+                if more.chance(600) {
+                    slot.source = Source::Api;
+                }
+            }
+            more
+        });
         let actions = 8 + rng.below(22);
         let mut node = Node::new(options, faults);
         node.checks.recorder.on = keep;
-        Self { rng, node, slots, actions, horizon }
+        Self { rng, node, slots, cluster, actions, horizon }
     }
 
     /// The first violation, if any, with its tick.
@@ -233,6 +247,11 @@ impl History {
     }
 
     fn act(&mut self) {
+        if let Some(rng) = &mut self.cluster
+            && rng.chance(250)
+        {
+            cluster::trouble(&mut self.node, rng);
+        }
         let index = usize::try_from(self.rng.below(self.slots.len() as u64)).unwrap_or(0);
         match self.rng.below(100) {
             0..=19 => self.change_manifest(index),
@@ -277,11 +296,14 @@ impl History {
 
     fn change_manifest(&mut self, index: usize) {
         let slot = &mut self.slots[index];
+        let bound = slot.source == Source::Api;
         match self.rng.below(4) {
             // Another pod of the same name, or the first.
             0 => slot.renew(&mut self.rng),
             // The pod as it was, or a new one: after a removal the same uid comes again.
-            1 => slot.bring_back(&mut self.rng),
+            1 if !bound || slot.pod.is_some() => slot.bring_back(&mut self.rng),
+            // The server gives no uid twice.
+            _ if bound && slot.pod.is_none() => slot.renew(&mut self.rng),
             // The same pod with another image or label.
             _ => slot.alter(&mut self.rng),
         }
@@ -292,6 +314,9 @@ impl History {
         let slot = &mut self.slots[index];
         slot.spoiled = false;
         let (source, origin) = (slot.source, slot.origin());
+        if let (Source::Api, Some(pod)) = (source, &slot.pod) {
+            return cluster::write(&mut self.node, slot, pod);
+        }
         if let Some(pod) = &slot.pod {
             let json = pod.json(&slot.name);
             self.node.put(source, &origin, &json);
@@ -301,6 +326,9 @@ impl History {
     fn remove(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         if slot.take() {
+            if let (Source::Api, Some(rng)) = (slot.source, &mut self.cluster) {
+                return cluster::delete(&mut self.node, slot, rng);
+            }
             let (source, origin) = (slot.source, slot.origin());
             self.node.remove(source, &origin);
         }
@@ -329,6 +357,7 @@ impl History {
     fn repair(&mut self) {
         self.node.moods.0.clear();
         self.node.runtime.network_ready = true;
+        cluster::repair(&mut self.node);
         for index in 0..self.slots.len() {
             if self.slots[index].spoiled {
                 self.write(index);

@@ -44,6 +44,7 @@ scenarios! {
     api_not_run
     api_not_taken
     api_outage
+    api_pages
     api_pod
     api_refused
     api_relist

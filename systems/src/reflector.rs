@@ -26,6 +26,9 @@ const SILENCE: Duration = Duration::from_secs(180);
 /// A watch that ended sooner than this without a word has failed.
 const SHORT: Duration = Duration::from_secs(1);
 
+/// Objects of one part of a list that does not come from the server's cache, as clients of the reference ask.
+const PAGE: u32 = 500;
+
 /// What is copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -68,6 +71,8 @@ pub struct Reflector {
     version: Option<String>,
     /// The next list must not come from a cache, which may be older than what is known.
     consistent: bool,
+    /// Parts of a list that has more of them, and where the next one begins.
+    parts: Option<(Vec<Arc<str>>, String)>,
     synced: bool,
     failures: u32,
     seed: u64,
@@ -97,6 +102,7 @@ impl Reflector {
             state: State::Due(Mono(0)),
             version: None,
             consistent: false,
+            parts: None,
             synced: false,
             failures: 0,
             seed,
@@ -223,8 +229,11 @@ impl Reflector {
         let answered = match verdict(outcome) {
             Verdict::Good(answered) => answered,
             Verdict::Refused(refusal) => {
-                // A cache that cannot serve it is left out the next time.
+                // A cache that cannot serve it is left out the next time; parts that are too old begin anew.
                 self.consistent |= refusal.status == 410;
+                if refusal.status == 410 || refusal.status == 400 {
+                    self.parts = None;
+                }
                 self.fail(format!("list: {} {}", refusal.status, refusal.message), refusal.retry_after, now);
                 return None;
             }
@@ -240,12 +249,19 @@ impl Reflector {
                 return None;
             }
         };
+        let (mut items, _) = self.parts.take().unwrap_or_default();
+        items.extend(list.items.iter().flatten().map(|item| Arc::from(item.get())));
+        if !list.metadata.next.is_empty() {
+            self.parts = Some((items, list.metadata.next.into_owned()));
+            self.state = State::Due(now);
+            return None;
+        }
         self.version = Some(list.metadata.resource_version.into_owned());
         self.consistent = true;
         self.synced = true;
         self.state = State::Due(now);
         self.error = None;
-        Some(Change::Replaced(list.items.iter().flatten().map(|item| Arc::from(item.get())).collect()))
+        Some(Change::Replaced(items))
     }
 
     fn watch_ended(&mut self, outcome: &Outcome, was_good: bool, now: Mono) {
@@ -279,9 +295,13 @@ impl Reflector {
 
     fn list(&self, system: &'static str) -> NewWork {
         // The first list may come from the server's cache. Later ones must not go back in time.
-        let version = if self.consistent { "" } else { "resourceVersion=0" };
+        let from = match &self.parts {
+            Some((_, next)) => format!("limit={PAGE}&continue={}", apicall::encode(next)),
+            None if self.consistent => format!("limit={PAGE}"),
+            None => "resourceVersion=0".to_owned(),
+        };
         let request =
-            ApiRequest { secret: self.target.secret, ..ApiRequest::get(self.path(&[version]), self.target.class) };
+            ApiRequest { secret: self.target.secret, ..ApiRequest::get(self.path(&[&from]), self.target.class) };
         apicall::work(Owner::Node, Why { system, rule: "its copy is not known to be complete" }, request)
     }
 
@@ -323,6 +343,9 @@ struct Head<'a> {
 struct Meta<'a> {
     #[serde(rename = "resourceVersion", borrow)]
     resource_version: std::borrow::Cow<'a, str>,
+    /// Where the next part of a list begins; empty for the last.
+    #[serde(rename = "continue", borrow, default)]
+    next: std::borrow::Cow<'a, str>,
 }
 
 #[derive(Deserialize)]

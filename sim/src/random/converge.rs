@@ -1,8 +1,10 @@
 //! Whether the node is as the manifests want it. An error says what is missing or too much.
 
+use super::cluster;
 use super::plan::{Pod, Slot};
 use crate::node::Node;
 use components::edge::cri::SandboxState;
+use components::edge::sources::Source;
 use components::ids::PodUid;
 use components::snapshot::PodView;
 use components::status::{ConditionKind, ReportedState};
@@ -19,6 +21,9 @@ pub(super) fn check(node: &Node, slots: &[Slot]) -> Result<(), String> {
     for slot in slots {
         if let Some(pod) = &slot.pod {
             pod_is_well(node, pod).map_err(|text| format!("{} ({}): {text}", slot.name, pod.uid))?;
+        }
+        if slot.source == Source::Api {
+            cluster::check(node, slot)?;
         }
     }
     Ok(())

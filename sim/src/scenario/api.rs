@@ -7,7 +7,7 @@
 //! at 5s api patch pods/web {"metadata":{"labels":{"a":"b"}}}
 //! at 5s api status pods/web {"conditions":[]}    what others write to its status
 //! at 9s api delete pods/web                      or `api delete pods/web grace 0`
-//! at 9s api down 30s                             also: cut, compact, `refuse 429 10s`
+//! at 9s api down 30s                             also: cut, compact, pages 1, `refuse 429 10s`
 //! expect at 5s api pods/web /status/phase Running
 //! expect at 5s api condition pods/web Ready True
 //! expect at 5s api absent pods/web
@@ -35,6 +35,8 @@ pub enum Act {
     Delete(String, Option<i64>),
     /// The server is gone for so long.
     Down(Duration),
+    /// Lists come in parts of so many objects.
+    Pages(usize),
     /// Every watch ends.
     Cut,
     /// The server forgets its history.
@@ -68,6 +70,7 @@ pub(super) fn act(words: &[&str]) -> Result<Act, String> {
         ["delete", path] => Act::Delete(full(path), None),
         ["delete", path, "grace", seconds] => Act::Delete(full(path), Some(number(seconds)?)),
         ["down", time] => Act::Down(duration(time)?),
+        ["pages", count] => Act::Pages(number(count)?),
         ["cut"] => Act::Cut,
         ["compact"] => Act::Compact,
         ["refuse", status, time] => Act::Refuse(number(status)?, duration(time)?),
@@ -104,6 +107,10 @@ pub(super) fn play(node: &mut Node, act: &Act, manifest: impl Fn(&str) -> Option
         Act::Delete(path, grace) => node.api_delete(path, *grace),
         Act::Down(pause) => {
             node.api_down(*pause);
+            Ok(())
+        }
+        Act::Pages(count) => {
+            node.api.page = Some(*count);
             Ok(())
         }
         Act::Cut => {

@@ -172,10 +172,9 @@ fn others_make_way_for_a_critical_pod() {
                 pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 100), ]";
     let refused = Judgement::Refuse("UnexpectedAdmissionError".into(), text.into());
     assert_eq!(said(&[], &asking("urgent", 900, CRITICAL)), refused);
-    // Static pods stand above all.
-    let fixed = PodSpec { source: Source::File, ..asking("fixed", 900, 0) };
-    let Judgement::Preempt(pods) = said(&[], &fixed) else { panic!("nobody makes way") };
-    assert_eq!(pods.len(), 3);
+    // Static pods are critical.
+    let fixed = PodSpec { source: Source::File, ..asking("fixed", 600, 0) };
+    assert_eq!(said(&[], &fixed), Judgement::Preempt(vec!["lower".into(), "low".into()]));
     // What ending pods could not mend is said first.
     let mut picky = urgent;
     picky.scheduling.node_selector.insert("zone".into(), "x".into());

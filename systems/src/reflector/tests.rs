@@ -126,7 +126,7 @@ fn a_version_that_is_too_old_is_listed_anew_and_not_from_a_cache() {
         } else {
             rig.answer(410, status);
         }
-        assert_eq!(rig.ask(0).1, LIST);
+        assert_eq!(rig.ask(0).1, format!("{LIST}&limit=500"));
         rig.listed("500");
         assert!(rig.ask(0).1.contains("resourceVersion=500&"));
     }
@@ -152,7 +152,7 @@ fn refused_lists_are_asked_again_after_a_wait() {
     assert_eq!(rig.answer(200, "not json"), None);
     rig.ask(1);
     rig.answer(410, "{}");
-    assert_eq!(rig.ask(3).1, LIST);
+    assert_eq!(rig.ask(3).1, format!("{LIST}&limit=500"));
     let answered = Answered { status: 429, secret: true, body: "{}".into(), retry_after: Some(50) };
     let outcome = Outcome::Done(Answer::Api(ApiAnswer::Answered(Box::new(answered))));
     rig.reflector.completed(&outcome, rig.now);
@@ -166,4 +166,34 @@ fn a_stopped_copy_asks_nothing() {
     let (ticket, _) = rig.ask(0);
     rig.reflector.stop(&mut rig.outbox);
     assert!(!rig.reflector.owns(ticket) && rig.reflector.due().is_none());
+}
+
+#[test]
+fn a_long_list_comes_in_parts_and_counts_when_it_is_whole() {
+    let mut rig = Rig::new();
+    rig.ask(0);
+    rig.listed("10");
+    let (watch, _) = rig.ask(0);
+    rig.told(watch, EventKind::Error, r#"{"code":410,"message":"too old"}"#);
+    assert_eq!(rig.ask(0).1, format!("{LIST}&limit=500"));
+    let part = |version: u32, item: u32, next: &str| {
+        format!(r#"{{"metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":[{{"a":{item}}}]}}"#)
+    };
+    assert_eq!(rig.answer(200, &part(30, 1, "x/y")), None);
+    assert_eq!(rig.ask(0).1, format!("{LIST}&limit=500&continue=x%2Fy"));
+    // A server that is gone for a while goes on with the part that is missing.
+    rig.down();
+    assert_eq!(rig.ask(0).1, format!("{LIST}&limit=500&continue=x%2Fy"));
+    let whole = Change::Replaced(vec![r#"{"a":1}"#.into(), r#"{"a":2}"#.into()]);
+    assert_eq!(rig.answer(200, &part(30, 2, "")), Some(whole));
+    assert!(rig.ask(0).1.contains("resourceVersion=30&"));
+    // One that has forgotten where the parts were begins anew.
+    rig.ended();
+    rig.ask(0);
+    rig.answer(410, r#"{"code":410,"message":"too old"}"#);
+    assert_eq!(rig.ask(0).1, format!("{LIST}&limit=500"));
+    assert_eq!(rig.answer(200, &part(40, 1, "z")), None);
+    rig.ask(0);
+    rig.answer(410, r#"{"code":410,"message":"too old"}"#);
+    assert_eq!(rig.ask(0).1, format!("{LIST}&limit=500"));
 }

@@ -49,8 +49,11 @@ impl Pod<'_, '_> {
     fn advance(&mut self, start: Start<'_>) {
         let now = self.node.now();
         if let Some(at) = self.runs[start.index].retry_at.filter(|at| *at > now) {
-            self.wake_at(at);
-            return;
+            if !self.has_news(start.index) {
+                self.wake_at(at);
+                return;
+            }
+            self.runs[start.index].retry_at = None;
         }
         match self.runs[start.index].progress.clone() {
             Progress::Idle => {
@@ -297,6 +300,14 @@ impl Pod<'_, '_> {
     fn refuse_configuration(&mut self, start: Start<'_>, message: String) {
         let until = self.node.now().after(backoff::INITIAL);
         self.wait_for_image(start, "CreateContainerConfigError", message, until);
+        self.runs[start.index].refused = Some(self.refs.version);
+    }
+
+    /// An object that the pod refers to came or changed since the container could not be described.
+    fn has_news(&self, index: usize) -> bool {
+        let run = &self.runs[index];
+        let waits = run.waiting.as_ref().is_some_and(|(reason, _)| *reason == "CreateContainerConfigError");
+        waits && run.refused.is_some_and(|version| version != self.refs.version)
     }
 
     fn sandbox_config(&self, start: Start<'_>) -> Result<SandboxConfig, String> {
