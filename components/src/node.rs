@@ -1,6 +1,7 @@
 //! What the core is told once at start: the node's configuration and the machine's facts. Part of a trace's header.
 
 mod api;
+pub mod cgroups;
 mod limits;
 
 pub use api::{ApiConfig, ObjectStrategy};

@@ -9,6 +9,7 @@ use crate::spec::PodSpec;
 use crate::status::PodStatus;
 use crate::time::{Mono, Wall};
 use crate::world::Stage;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Pods per chunk.
@@ -86,4 +87,34 @@ pub struct CoreMetrics {
     pub counters: Vec<(&'static str, &'static str, u64)>,
     /// Gauges: (family, label value or empty, value).
     pub gauges: Vec<(&'static str, &'static str, f64)>,
+    /// What happened to pods since this process began.
+    pub pods: Arc<PodCounts>,
+}
+
+/// Upper bounds of the times that pods took to start, in seconds; those of the kubelet.
+pub const START_BOUNDS: [f64; 25] = [
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0,
+    600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+
+/// What happened to pods.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PodCounts {
+    /// Containers that were started, by what the kubelet calls their type.
+    pub started: BTreeMap<&'static str, u64>,
+    /// Containers that ended: by type, exit code and reason.
+    pub ended: BTreeMap<(&'static str, i32, String), u64>,
+    /// Times from when a pod was first seen until all its containers ran.
+    pub starts: StartTimes,
+}
+
+/// A histogram over [`START_BOUNDS`].
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct StartTimes {
+    /// Pods between each bound and the one before.
+    pub buckets: [u64; START_BOUNDS.len()],
+    /// Pods in all.
+    pub count: u64,
+    /// Sum of their times in seconds.
+    pub seconds: f64,
 }

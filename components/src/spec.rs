@@ -526,3 +526,20 @@ pub enum VolumeSource {
         kind: HostPathKind,
     },
 }
+
+impl VolumeSource {
+    /// Name of the plugin whose folder below the pod's holds the volume; `None` for one that lies elsewhere.
+    #[must_use]
+    pub const fn plugin(&self) -> Option<&'static str> {
+        match self {
+            Self::HostPath { .. } | Self::Image { .. } => None,
+            Self::Files { kind, .. } => Some(match kind {
+                FilesKind::DownwardApi => "downward-api",
+                FilesKind::ConfigMap => "configmap",
+                FilesKind::Secret => "secret",
+                FilesKind::Projected => "projected",
+            }),
+            Self::EmptyDir { .. } | Self::EmptyDirMemory { .. } | Self::EmptyDirHugePages { .. } => Some("empty-dir"),
+        }
+    }
+}

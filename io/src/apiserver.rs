@@ -3,12 +3,14 @@
 //! Decides nothing: a request is sent once, a watch is one connection and ends with it. Reads the kubeconfig and the
 //! files it names; writes facts of watches to the ingress channel, before the watch's completion.
 
+mod counts;
 mod identity;
 pub mod kubeconfig;
 mod limit;
 mod transport;
 mod watch;
 
+pub use self::counts::ApiCounts;
 pub use self::kubeconfig::{Kubeconfig, KubeconfigError};
 pub use self::limit::Rates;
 
@@ -19,6 +21,7 @@ use components::edge::api::{ApiAnswer, ApiEffect};
 use components::edge::{Answer, Failure, FailureClass, Ingress, Outcome};
 use components::ids::Ticket;
 use std::path::Path;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// One effect with the ticket that facts of a watch carry.
@@ -60,6 +63,14 @@ impl ApiPort {
         let transport = Transport::new(&kubeconfig)
             .map_err(|message| KubeconfigError::Unusable { path: path.to_owned(), message })?;
         Ok(Self { server: Some(Server { transport, limits: Limits::new(rates) }), ingress })
+    }
+}
+
+impl ApiPort {
+    /// Counts of its requests; `None` for a node that works on its own.
+    #[must_use]
+    pub fn counts(&self) -> Option<Arc<ApiCounts>> {
+        self.server.as_ref().map(|server| server.transport.counts())
     }
 }
 

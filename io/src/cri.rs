@@ -15,6 +15,7 @@ mod lean;
 mod message;
 pub mod streams;
 mod to_proto;
+pub mod usage;
 mod wire;
 
 use std::sync::{Arc, Mutex, PoisonError};

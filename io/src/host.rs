@@ -10,7 +10,8 @@ mod logins;
 mod logs;
 pub mod machine;
 pub mod memory;
-mod mounts;
+pub(crate) mod mounts;
+mod priority;
 mod remains;
 mod remove;
 mod shutdown;
@@ -29,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::port::Port;
 
 pub use self::machine::{machine, swap_on};
+pub(crate) use self::priority::give_way;
 pub use self::shutdown::shutdown_under_way;
 
 /// Where pods' things lie. Nothing outside is ever removed.

@@ -14,5 +14,6 @@ pub mod probes;
 pub mod server;
 pub mod sources;
 pub mod spdy;
+pub mod stats;
 pub mod store;
 pub mod traces;

@@ -103,6 +103,11 @@ impl Exposition {
     }
 
     fn line(&mut self, name: &str, suffix: &str, labels: &Labels<'_>, bound: Option<&str>, value: f64) {
+        self.begin(name, suffix, labels, bound, value);
+        self.text.push('\n');
+    }
+
+    fn begin(&mut self, name: &str, suffix: &str, labels: &Labels<'_>, bound: Option<&str>, value: f64) {
         self.text.push_str(name);
         self.text.push_str(suffix);
         let mut open = '{';
@@ -117,7 +122,6 @@ impl Exposition {
         }
         self.text.push(' ');
         self.number(value);
-        self.text.push('\n');
     }
 
     fn number(&mut self, value: f64) {
@@ -142,6 +146,13 @@ impl Family<'_> {
     /// Writes one sample.
     pub fn sample(&mut self, labels: &Labels<'_>, value: f64) -> &mut Self {
         self.page.line(self.name, "", labels, None, value);
+        self
+    }
+
+    /// Writes one sample with the time, in milliseconds since 1970, at which it was taken.
+    pub fn sample_at(&mut self, labels: &Labels<'_>, value: f64, millis: i64) -> &mut Self {
+        self.page.begin(self.name, "", labels, None, value);
+        self.page.push(format_args!(" {millis}\n"));
         self
     }
 

@@ -10,26 +10,31 @@ mod credentials;
 mod health;
 mod identity;
 mod idle;
+mod node_logs;
 mod page;
 mod probes;
 mod process;
 mod query;
+mod requests;
 pub mod review;
 mod routes;
 mod run;
 mod streams;
 mod tls;
+mod usage;
 
 pub use self::tls::{TlsPolicy, TlsSource};
 
 use self::connection::Acceptor;
 use self::credentials::Credentials;
+use self::requests::Requests;
 use self::routes::{Listener, Site};
 use self::streams::Streams;
 use crate::clock::Clock;
 use crate::cri::streams::StreamCalls;
 use crate::logs::LogReader;
 use crate::metrics::Exposition;
+use crate::stats::Stats;
 use arc_swap::ArcSwap;
 use components::snapshot::Snapshot;
 use std::fmt;
@@ -102,6 +107,8 @@ pub struct Readers {
     pub metrics: Vec<MetricsWriter>,
     /// The runtime, for requests that are about what runs.
     pub runtime: StreamCalls,
+    /// What everything uses.
+    pub stats: Stats,
     /// Who may ask for what; without it tokens are nobody's and nothing is allowed but by `AlwaysAllow`.
     pub reviews: Option<Arc<review::Reviews>>,
 }
@@ -197,8 +204,14 @@ pub async fn serve(config: ServerConfig, readers: Readers) -> Result<Running, Se
     };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let streams = Streams::new(stop.clone(), tasks.clone());
-    let site =
-        Arc::new(Site { config, readers, credentials: Arc::clone(&credentials), streams, logs: LogReader::default() });
+    let site = Arc::new(Site {
+        config,
+        readers,
+        credentials: Arc::clone(&credentials),
+        streams,
+        logs: LogReader::default(),
+        requests: Requests::default(),
+    });
     let start = |bound: (TcpListener, SocketAddr), listener, tls| {
         let acceptor = Acceptor { site: Arc::clone(&site), listener, tls, stop: stop.clone(), tasks: tasks.clone() };
         tasks.spawn(acceptor.run(bound.0));

@@ -96,7 +96,7 @@ fn active_request(desired: &Desired, life: &Lifecycle) -> i64 {
 
 /// The three cgroups; guaranteed pods lie beside the two of the classes.
 fn cgroups(config: &NodeConfig, machine: &Machine, burstable_milli: i64) -> Vec<Cgroup> {
-    let top = format!("{}/kubepods", config.cgroup_root.trim_end_matches('/'));
+    let Some(top) = config.pods_cgroup() else { return Vec::new() };
     let weight = |milli: i64| u64::try_from(shares(milli)).ok();
     let (cpu, memory) = if config.limits.enforced {
         (config.limits.cpu_milli, config.limits.memory_bytes)

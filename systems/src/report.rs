@@ -1,6 +1,8 @@
 //! The snapshot that readers see: touched pods are replaced in it, everything else is shared with the one before.
 //!
-//! Writes `engine::Published`.
+//! Writes `engine::Published`. Counts what happened to pods on the way.
+
+mod counts;
 
 use crate::probes::{ProbeMemos, ProbeNumbers};
 use bevy_ecs::prelude::*;
@@ -18,6 +20,7 @@ pub struct ReportSystems;
 /// Adds the domain to the engine.
 pub fn plugin(engine: &mut Engine) {
     engine.world_mut().init_resource::<Slots>();
+    engine.world_mut().init_resource::<counts::Tally>();
     engine.add_systems(
         Phase::Report,
         (update_slots, publish).chain_ignore_deferred().in_set(ReportSystems).after(crate::status::StatusSystems),
@@ -38,8 +41,11 @@ fn update_slots(
     pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, &Reported)>,
     finished: Res<Finished>,
     memos: Res<ProbeMemos>,
+    clock: Res<Clock>,
     mut slots: ResMut<Slots>,
+    mut tally: ResMut<counts::Tally>,
 ) {
+    tally.since.get_or_insert(clock.now.wall);
     for entity in touched.iter() {
         let Ok((key, desired, life, observed, flow, reported)) = pods.get(entity) else { continue };
         if observed.inspection.is_none() && (finished.0.contains_key(&key.uid) || memos.knows(&key.uid)) {
@@ -61,6 +67,7 @@ fn update_slots(
             status: Arc::clone(&reported.status),
             last_event: Arc::clone(&flow.last_event),
         };
+        tally.note(slots.get(key.slot).filter(|before| before.uid == view.uid), &view);
         slots.set(key.slot, Some(Arc::new(view)));
         if let Some(old) = slots.shown.insert(key.uid.clone(), key.slot).filter(|old| *old != key.slot) {
             // Another pod of the same uid stood there before it was buried.
@@ -74,6 +81,10 @@ fn update_slots(
 }
 
 impl Slots {
+    fn get(&self, slot: u32) -> Option<&PodView> {
+        self.chunks.get(slot as usize / CHUNK)?[slot as usize % CHUNK].as_deref()
+    }
+
     fn set(&mut self, slot: u32, view: Option<Arc<PodView>>) {
         let slot = slot as usize;
         while self.chunks.len() <= slot / CHUNK {
@@ -114,6 +125,7 @@ fn publish(
     outbox: Res<Outbox>,
     broken: Res<InvariantCount>,
     numbers: Res<ProbeNumbers>,
+    tally: Res<counts::Tally>,
     mut published: ResMut<Published>,
 ) {
     published.0 = Arc::new(Snapshot {
@@ -128,12 +140,12 @@ fn publish(
             sources_ready: sources.all_read(),
             events_open: pleg.events_open,
         },
-        metrics: Arc::new(metrics(&pleg, &outbox, &broken)),
+        metrics: Arc::new(metrics(&pleg, &outbox, &broken, &tally)),
         probes: Arc::clone(&numbers.series),
     });
 }
 
-fn metrics(pleg: &Pleg, outbox: &Outbox, broken: &InvariantCount) -> CoreMetrics {
+fn metrics(pleg: &Pleg, outbox: &Outbox, broken: &InvariantCount, tally: &counts::Tally) -> CoreMetrics {
     let counts = outbox.counts;
     CoreMetrics {
         counters: vec![
@@ -147,5 +159,6 @@ fn metrics(pleg: &Pleg, outbox: &Outbox, broken: &InvariantCount) -> CoreMetrics
             ("ticklet_relists_with_changes_total", "", pleg.changes),
         ],
         gauges: vec![("ticklet_works_awaited", "", outbox.awaited() as f64)],
+        pods: Arc::clone(&tally.counts),
     }
 }

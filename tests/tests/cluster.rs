@@ -231,3 +231,46 @@ fn config_maps_secrets_and_a_token_reach_a_pod_and_kubectl_reaches_it() {
     rig.cluster.kubectl(&["delete", "pod/sees", "--wait=false"]).unwrap();
     rig.cluster.wait_gone("pod/sees", SOON).unwrap();
 }
+
+/// What metrics-server and `kubectl top` are made from, asked for the way they ask: through the API server, which shows
+/// its own certificate to the node.
+#[test]
+fn usage_is_had_through_the_api_server() {
+    let Some(mut rig) = Rig::register() else { return };
+    rig.cluster.wait_field("node/lab", ".status.conditions[?(@.type==\"Ready\")].status", "True", SOON).unwrap();
+    rig.cluster.apply(&pod("busy", "trap 'exit 0' TERM; while :; do :; done", "")).unwrap();
+    rig.cluster.wait_field("pod/busy", ".status.phase", "Running", SOON).unwrap();
+    let cluster = &rig.cluster;
+    let raw = |path: &str| cluster.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{NODE}/proxy{path}")]);
+    let value = |page: &str, name: &str| {
+        let line = page.lines().find(|line| line.starts_with(name))?;
+        line.rsplit_once('}')
+            .map_or(line.split_once(' ')?.1, |(_, rest)| rest)
+            .split_whitespace()
+            .next()?
+            .parse::<f64>()
+            .ok()
+    };
+    let spent = |page: &str| {
+        value(page, "container_cpu_usage_seconds_total{container=\"c\",namespace=\"default\",pod=\"busy\"}")
+    };
+    let first = rig
+        .node
+        .wait("the container is measured", SOON, |_| {
+            Ok(spent(&raw("/metrics/resource")?).filter(|seconds| *seconds > 0.0))
+        })
+        .unwrap();
+    // As metrics-server does: a rate from two looks.
+    rig.node
+        .wait("the loop spends CPU time", SOON, |_| {
+            Ok(spent(&raw("/metrics/resource")?).filter(|seconds| *seconds > first + 0.1))
+        })
+        .unwrap();
+    let page = raw("/metrics/resource").unwrap();
+    assert!(value(&page, "node_memory_working_set_bytes").unwrap() > 1e8, "{page}");
+    assert_eq!(value(&page, "resource_scrape_error"), Some(0.0), "{page}");
+    let summary: serde_json::Value = serde_json::from_str(&raw("/stats/summary").unwrap()).unwrap();
+    assert_eq!(summary["pods"][0]["podRef"]["name"], "busy", "{summary}");
+    assert!(summary["node"]["cpu"]["usageCoreNanoSeconds"].as_u64().unwrap() > 0, "{summary}");
+    rig.node.check_alive().unwrap();
+}

@@ -27,6 +27,8 @@ mod restarts;
 mod runtime;
 #[path = "containerd/sees.rs"]
 mod sees;
+#[path = "containerd/stats.rs"]
+mod stats;
 #[path = "containerd/streams.rs"]
 mod streams;
 #[path = "containerd/traces.rs"]

@@ -15,7 +15,7 @@ use components::edge::store::Record;
 use components::ids::Ticket;
 use components::node::{Boot, Machine, NodeConfig};
 use components::snapshot::Snapshot;
-use io::apiserver::{ApiPort, Rates};
+use io::apiserver::{ApiCounts, ApiPort, Rates};
 use io::clock::Clock;
 use io::cri::{CriOptions, CriPort};
 use io::dispatch::{Dispatcher, Limits, Ports};
@@ -69,6 +69,8 @@ pub(crate) struct Running {
     pub(crate) dispatcher: NodeDispatcher,
     /// The clock of the snapshots.
     pub(crate) clock: Clock,
+    /// Numbers of the requests to the API server, where there is one.
+    pub(crate) api: Option<Arc<ApiCounts>>,
     /// Numbers of the recording, where there is one.
     pub(crate) traces: Option<Arc<TraceStats>>,
     /// Stops the driver.
@@ -107,6 +109,7 @@ pub(crate) fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::R
             None => ApiPort::absent(ingress.clone()),
         },
     };
+    let api = ports.api.counts();
     let dispatcher = Dispatcher::new(ports, plan.limits, ingress.clone());
     let snapshots = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
     let stats = Arc::new(DriverStats::default());
@@ -138,7 +141,7 @@ pub(crate) fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::R
             why
         })
         .context("failed to start the driver's thread")?;
-    Ok(Running { snapshots, ingress, stats, dispatcher, clock, traces, stop, ended, thread })
+    Ok(Running { snapshots, ingress, stats, dispatcher, clock, api, traces, stop, ended, thread })
 }
 
 /// Starts the recording; the node runs without one rather than not at all.

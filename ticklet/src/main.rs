@@ -2,6 +2,7 @@
 
 mod compose;
 mod driver;
+mod facts;
 mod flags;
 mod load;
 mod recorder;

@@ -3,8 +3,10 @@
 //! Refuses what the kubelet refuses (swap, cgroup v1, damaged state files), each with one line that says what to do.
 
 use crate::compose::{self, Plan, Running, limits};
+use crate::facts::Facts;
 use crate::load::{HostFiles, Loaded, Start, load};
 use anyhow::{Context, bail};
+use components::config::gates::GateSet;
 use components::config::{KubeletConfiguration, not_acted_on};
 use components::edge::Ingress;
 use components::edge::control::ControlIngress;
@@ -12,12 +14,15 @@ use components::node::{ApiConfig, Machine, ObjectStrategy, UserIds};
 use io::apiserver::Rates;
 use io::cri::CriOptions;
 use io::cri::streams::StreamCalls;
+use io::cri::usage::UsageCalls;
 use io::dispatch::Limits;
 use io::klog::LogFormat;
 use io::sources::{SourcesOptions, UrlSource};
+use io::stats::Stats;
 use io::store::state_files::{self, Policies};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long requests under way may go on after a stop.
@@ -185,6 +190,11 @@ async fn serve(
     let cert_dir = PathBuf::from(&loaded.flags.cert_dir);
     let serving = crate::serving::config(&loaded.config, &machine, &cert_dir)?;
     let plan = plan(loaded, machine, root)?;
+    let usage = UsageCalls::new(&plan.cri)?;
+    let gates = GateSet::from_map(&loaded.config.feature_gates).0;
+    let facts = Facts { gates, cgroup_v2: plan.machine.cgroup_v2 };
+    let runtime_cgroups = &loaded.flags.runtime_cgroups;
+    let stats = crate::serving::stats_config(&loaded.config, plan.config.clone(), &plan.machine, runtime_cgroups);
     let runtime = StreamCalls::new(&plan.cri, plan.config.runtime_timeout)?;
     if !plan.config.shutdown_bands.is_empty() {
         tracing::warn!("Shutdowns of the node are announced by SIGPWR; logind is not asked by this version");
@@ -194,8 +204,13 @@ async fn serve(
     let reviews = api
         .map(|(path, rates)| crate::reviews::reviews(&path, rates, node.ingress.clone(), &loaded.config))
         .transpose()?;
+    let stats =
+        Stats::new(stats, Arc::clone(&node.snapshots), node.clock, usage).context("failed to start a thread")?;
     let server = match serving {
-        Some(config) => Some(io::server::serve(config, crate::serving::readers(&node, runtime, reviews)).await?),
+        Some(config) => {
+            let readers = crate::serving::readers(&node, runtime, reviews, stats, facts);
+            Some(io::server::serve(config, readers).await?)
+        }
         None => None,
     };
     let mode = if loaded.flags.kubeconfig.is_empty() { "standalone" } else { "in a cluster" };

@@ -2,15 +2,17 @@
 
 use crate::compose::Running;
 use crate::driver::DriverStats;
+use crate::facts::{self, Facts};
 use crate::recorder::TraceStats;
 use anyhow::Context;
 use components::config::KubeletConfiguration;
 use components::config::gates::GateSet;
-use components::node::Machine;
+use components::node::{Machine, NodeConfig};
 use io::cri::streams::StreamCalls;
 use io::metrics::{Descriptor, Exposition, MetricKind};
 use io::server::review::Reviews;
 use io::server::{Readers, ServerConfig, Switches, TlsPolicy, TlsSource};
+use io::stats::{Stats, StatsConfig};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +21,9 @@ use std::time::Duration;
 
 /// A node is unhealthy after this long without a tick, whatever `syncFrequency` says.
 const SYNCLOOP_FLOOR: Duration = Duration::from_secs(120);
+
+/// Volumes are not measured more often, whatever `volumeStatsAggPeriod` says.
+const SHORTEST_VOLUME_PERIOD: Duration = Duration::from_secs(1);
 
 /// Settings of the server; `None` when `enableServer` is false.
 pub(crate) fn config(
@@ -75,16 +80,29 @@ fn optional_path(path: &str) -> Option<PathBuf> {
 }
 
 /// What the pages are made from.
-pub(crate) fn readers(node: &Running, runtime: StreamCalls, reviews: Option<Arc<Reviews>>) -> Readers {
+pub(crate) fn readers(
+    node: &Running,
+    runtime: StreamCalls,
+    reviews: Option<Arc<Reviews>>,
+    usage: Stats,
+    told: Facts,
+) -> Readers {
     let traces = node.traces.clone();
     let stats = Arc::clone(&node.stats);
     let dispatcher = node.dispatcher.clone();
+    let api = node.api.clone();
     Readers {
         snapshot: Arc::clone(&node.snapshots),
         clock: node.clock,
         metrics: vec![
             Box::new(move |page| dispatcher.stats().write(page)),
             Box::new(move |page| write_driver(&stats, page)),
+            Box::new(move |page| facts::write(&told, page)),
+            Box::new(move |page| {
+                if let Some(api) = &api {
+                    api.write(page);
+                }
+            }),
             Box::new(move |page| {
                 if let Some(traces) = &traces {
                     write_traces(traces, page);
@@ -92,8 +110,28 @@ pub(crate) fn readers(node: &Running, runtime: StreamCalls, reviews: Option<Arc<
             }),
         ],
         runtime,
+        stats: usage,
         reviews,
     }
+}
+
+/// What usage is compared with, from the settings of the same names.
+pub(crate) fn stats_config(
+    config: &KubeletConfiguration,
+    node: NodeConfig,
+    machine: &Machine,
+    runtime_cgroups: &str,
+) -> StatsConfig {
+    let mut stats = StatsConfig::of_machine(node, machine.memory_bytes);
+    if !config.kubelet_cgroups.is_empty() {
+        stats.kubelet_cgroup.clone_from(&config.kubelet_cgroups);
+    }
+    runtime_cgroups.clone_into(&mut stats.runtime_cgroup);
+    stats.system_cgroup.clone_from(&config.system_cgroups);
+    // Zero and less turn it off.
+    let period = u64::try_from(config.volume_stats_agg_period.0).unwrap_or(0);
+    stats.volume_period = (period > 0).then(|| Duration::from_nanos(period).max(SHORTEST_VOLUME_PERIOD));
+    stats
 }
 
 fn count(page: &mut Exposition, name: &'static str, help: &'static str, value: &AtomicU64) {

@@ -45,6 +45,7 @@ const SETTLED: &[&str] = &[
     "kind",
     "kubeAPIBurst",
     "kubeAPIQPS",
+    "kubeletCgroups",
     "maxParallelImagePulls",
     "maxPods",
     "memoryReservationPolicy",
@@ -57,6 +58,7 @@ const SETTLED: &[&str] = &[
     "podPidsLimit",
     "port",
     "providerID",
+    "readOnlyPort",
     "registerNode",
     "registerWithTaints",
     "registryBurst",
@@ -74,11 +76,13 @@ const SETTLED: &[&str] = &[
     "staticPodURLHeader",
     "streamingConnectionIdleTimeout",
     "syncFrequency",
+    "systemCgroups",
     "tlsCertFile",
     "tlsCipherSuites",
     "tlsCurvePreferences",
     "tlsMinVersion",
     "tlsPrivateKeyFile",
+    "volumeStatsAggPeriod",
 ];
 
 /// The settings that differ from every default but change nothing yet, in the order of the configuration.

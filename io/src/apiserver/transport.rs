@@ -1,5 +1,6 @@
 //! The HTTP client: HTTP/2 where the server speaks it, one connection for all requests, checked by pings when quiet.
 
+use super::counts::ApiCounts;
 use super::identity::{Bearer, Identity, certificates};
 use super::kubeconfig::Kubeconfig;
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Largest answer that is taken; the server itself refuses objects of more than a few MiB.
 const MAX_BODY: usize = 256 << 20;
@@ -49,6 +50,7 @@ pub(super) struct Transport {
     base: String,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     bearer: Option<Bearer>,
+    counts: Arc<ApiCounts>,
 }
 
 impl Transport {
@@ -65,7 +67,14 @@ impl Transport {
             .http2_initial_stream_window_size(CONNECTION_WINDOW / 4);
         let client = builder.build(connector(kubeconfig)?);
         let bearer = kubeconfig.token.clone().map(Bearer::new).transpose()?;
-        Ok(Self { base: kubeconfig.server.to_string().trim_end_matches('/').to_owned(), client, bearer })
+        let host = kubeconfig.server.authority().map(ToString::to_string).unwrap_or_default();
+        let base = kubeconfig.server.to_string().trim_end_matches('/').to_owned();
+        Ok(Self { base, client, bearer, counts: Arc::new(ApiCounts::new(host)) })
+    }
+
+    /// Counts of its requests.
+    pub(super) fn counts(&self) -> Arc<ApiCounts> {
+        Arc::clone(&self.counts)
     }
 
     /// Sends one request and reads its whole answer.
@@ -90,7 +99,11 @@ impl Transport {
             }
         };
         let request = builder.body(Full::new(bytes)).map_err(|e| invalid(e.to_string()))?;
-        self.client.request(request).await.map_err(|e| unavailable(&e))
+        let begun = Instant::now();
+        let answer = self.client.request(request).await;
+        let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+        self.counts.note(method.as_str(), code, begun.elapsed());
+        answer.map_err(|e| unavailable(&e))
     }
 }
 

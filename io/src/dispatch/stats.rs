@@ -187,10 +187,31 @@ impl DispatchStats {
         for operation in &self.operations {
             durations.histogram(&[("operation_type", operation.operation)], operation.distribution());
         }
+        self.write_sandboxes(page);
         if let Some(relist) = self.operations.iter().find(|operation| operation.operation == "list_podsandbox") {
             page.family(Descriptor::histogram("kubelet_pleg_relist_duration_seconds", "Time that relists took."))
                 .histogram(&[], relist.distribution());
         }
+    }
+}
+
+impl DispatchStats {
+    /// The same of sandboxes, which are pods that began.
+    fn write_sandboxes(&self, page: &mut Exposition) {
+        let none = OperationStats::new("run_podsandbox");
+        let run = self.operations.iter().find(|operation| operation.operation == none.operation).unwrap_or(&none);
+        // The handler's name is not known here; that of the runtime's own has none.
+        let labels = [("runtime_handler", "")];
+        page.family(Descriptor::histogram(
+            "kubelet_run_podsandbox_duration_seconds",
+            "Time that sandboxes took to run.",
+        ))
+        .histogram(&labels, run.distribution());
+        page.family(Descriptor::counter("kubelet_run_podsandbox_errors_total", "Sandboxes that failed to run."))
+            .sample(&labels, as_f64(run.errors));
+        page.single(Descriptor::counter("kubelet_started_pods_total", "Pods that were begun."), as_f64(run.count));
+        let help = "Pods that failed to begin.";
+        page.single(Descriptor::counter("kubelet_started_pods_errors_total", help), as_f64(run.errors));
     }
 }
 

@@ -18,19 +18,19 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// One line of the mount table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct MountLine {
+pub(crate) struct MountLine {
     /// What of the file system is mounted.
-    pub(super) root: String,
+    pub(crate) root: String,
     /// Where.
-    pub(super) point: PathBuf,
+    pub(crate) point: PathBuf,
     /// File system type.
-    pub(super) kind: String,
+    pub(crate) kind: String,
     /// Options of the file system.
-    pub(super) options: String,
+    pub(crate) options: String,
 }
 
 /// Reads the mount table of this process.
-pub(super) fn read() -> Result<Vec<MountLine>, HostError> {
+pub(crate) fn read() -> Result<Vec<MountLine>, HostError> {
     let table = Path::new(TABLE);
     // Not `read_to_string`: mount points may hold any bytes.
     let bytes = fs::read(table).map_err(|error| HostError::io("read", table, &error))?;

@@ -1,10 +1,10 @@
 //! The page `/metrics`: what the published snapshot says, then the parts' own families.
 
-use super::streams::Streams;
-use super::{Readers, process};
-use crate::metrics::{Descriptor, Exposition, as_f64};
+use super::process;
+use super::routes::Site;
+use crate::metrics::{Descriptor, Distribution, Exposition, as_f64};
 use components::edge::sources::Source;
-use components::snapshot::{PodView, Snapshot};
+use components::snapshot::{PodCounts, PodView, START_BOUNDS, Snapshot};
 use components::status::{ContainerReport, ReportedState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ const CORE: [(&str, &str); 9] = [
 ];
 
 /// Writes the page.
-pub(super) fn metrics(readers: &Readers, node_name: &str, streams: &Streams) -> String {
+pub(super) fn metrics(site: &Site) -> String {
+    let (readers, node_name, streams) = (&site.readers, site.config.node_name.as_str(), &site.streams);
     let snapshot = readers.snapshot.load_full();
     let mut page = Exposition::default();
     page.family(Descriptor::gauge("kubelet_node_name", "Name of the node; the value is always 1."))
@@ -34,6 +35,8 @@ pub(super) fn metrics(readers: &Readers, node_name: &str, streams: &Streams) -> 
     core(&snapshot, &mut page);
     process::write(&mut page);
     streams.write(&mut page);
+    site.requests.write(&mut page);
+    happened(&snapshot.metrics.pods, &mut page);
     for write in &readers.metrics {
         write(&mut page);
     }
@@ -64,6 +67,9 @@ fn pods(snapshot: &Snapshot, page: &mut Exposition) {
             family.sample(&[("static", label)], as_f64(count));
         }
     }
+    let debuggers = snapshot.pods().map(|pod| pod.status.ephemeral_containers.len() as u64).sum();
+    let help = "Ephemeral containers of pods.";
+    page.single(Descriptor::gauge("kubelet_managed_ephemeral_containers", help), as_f64(debuggers));
     page.single(Descriptor::gauge("kubelet_running_pods", "Pods with a running container."), as_f64(running));
 }
 
@@ -83,6 +89,28 @@ fn containers(snapshot: &Snapshot, page: &mut Exposition) {
         page.family(Descriptor::gauge("kubelet_running_containers", "Newest containers of pods, by state."));
     for (state, count) in states {
         family.sample(&[("container_state", state)], as_f64(count));
+    }
+}
+
+/// What happened to pods since this process began.
+fn happened(counts: &PodCounts, page: &mut Exposition) {
+    let mut family =
+        page.family(Descriptor::counter("kubelet_started_containers_total", "Containers started, by type."));
+    for (kind, count) in &counts.started {
+        family.sample(&[("container_type", kind)], as_f64(*count));
+    }
+    let help = "Containers that ended, by type, exit code and reason.";
+    let mut family = page.family(Descriptor::counter("kubelet_terminated_containers_total", help));
+    for ((kind, code, reason), count) in &counts.ended {
+        let code = code.to_string();
+        family.sample(&[("container_type", kind), ("exit_code", &code), ("reason", reason)], as_f64(*count));
+    }
+    let starts = &counts.starts;
+    let help = "Time from when a pod was first seen until all its containers ran, pulls and init containers counted.";
+    for name in ["kubelet_pod_start_duration_seconds", "kubelet_pod_start_total_duration_seconds"] {
+        let seen =
+            Distribution { bounds: &START_BOUNDS, buckets: &starts.buckets, count: starts.count, sum: starts.seconds };
+        page.family(Descriptor::histogram(name, help)).histogram(&[], seen);
     }
 }
 

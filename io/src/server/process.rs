@@ -17,6 +17,7 @@ pub(super) fn write(page: &mut Exposition) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     gauge("process_resident_memory_bytes", "Resident memory in bytes.", kib(&status, "VmRSS:"));
     gauge("process_virtual_memory_bytes", "Virtual memory in bytes.", kib(&status, "VmSize:"));
+    gauge("process_virtual_memory_max_bytes", "Limit of virtual memory in bytes; -1 for none.", max_virtual());
     gauge("process_open_fds", "Open file descriptors.", open_descriptors());
     gauge("process_max_fds", "Limit of open file descriptors.", max_descriptors());
     write_start(page);
@@ -55,6 +56,11 @@ fn open_descriptors() -> Option<f64> {
 
 fn max_descriptors() -> Option<f64> {
     getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| as_f64(soft))
+}
+
+fn max_virtual() -> Option<f64> {
+    let (soft, _) = getrlimit(Resource::RLIMIT_AS).ok()?;
+    Some(if soft == libc::RLIM_INFINITY { -1.0 } else { as_f64(soft) })
 }
 
 fn start_time() -> Option<f64> {

@@ -4,8 +4,9 @@ use super::body::{Body, TEXT, response};
 use super::connection::Peer;
 use super::credentials::Credentials;
 use super::identity::Identity;
+use super::requests::Requests;
 use super::streams::{self, StreamKind, Streams};
-use super::{Readers, ServerConfig, container_logs, health, page, probes, run};
+use super::{Readers, ServerConfig, container_logs, health, node_logs, page, probes, run, usage};
 use crate::logs::LogReader;
 use crate::metrics;
 use components::status::json as pod_json;
@@ -35,6 +36,7 @@ pub(super) struct Site {
     pub(super) credentials: Arc<Credentials>,
     pub(super) streams: Streams,
     pub(super) logs: LogReader,
+    pub(super) requests: Requests,
 }
 
 /// What a path leads to.
@@ -44,6 +46,10 @@ enum Target {
     Pods,
     Metrics,
     ProbeMetrics,
+    Summary,
+    ResourceMetrics,
+    CadvisorMetrics,
+    NodeLogs,
     Configz,
     RunningPods,
     Run,
@@ -56,13 +62,8 @@ enum Target {
 }
 
 /// Paths that later versions serve. An entry that ends in `/` stands for all below it.
-const LATER: [(&str, &str, bool); 13] = [
-    ("/stats/summary", "GET", false),
-    ("/metrics/cadvisor", "GET", false),
-    ("/metrics/resource", "GET", false),
+const LATER: [(&str, &str, bool); 8] = [
     ("/metrics/slis", "GET", false),
-    ("/logs", "GET", true),
-    ("/logs/", "GET", true),
     ("/debug/pprof", "GET", true),
     ("/debug/pprof/", "GET", true),
     ("/debug/flags/v", "PUT", true),
@@ -81,6 +82,7 @@ impl Site {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let path = request.uri().path();
+        let _counted = self.requests.begin(listener, request.method(), path);
         if listener == Listener::Kubelet {
             let Some(identity) = self.credentials.identify(&peer.certificates, request.headers()).await else {
                 return response(StatusCode::UNAUTHORIZED, TEXT, "Unauthorized");
@@ -102,10 +104,14 @@ impl Site {
     fn refuse(&self, target: Target, method: &Method, path: &str) -> Option<Response<Body>> {
         let (allowed, debugging) = match target {
             Target::Later(_, allowed, debugging) => (allowed, debugging),
-            Target::Configz | Target::RunningPods | Target::ContainerLogs | Target::Disabled(_) => ("GET", true),
+            Target::Configz | Target::RunningPods | Target::ContainerLogs | Target::NodeLogs | Target::Disabled(_) => {
+                ("GET", true)
+            }
             Target::Run => ("POST", true),
             Target::Stream(_) => ("GET, POST", true),
             Target::Healthz(_) | Target::Pods | Target::Metrics | Target::ProbeMetrics => ("GET", false),
+            Target::Summary => ("GET, POST", false),
+            Target::ResourceMetrics | Target::CadvisorMetrics => ("GET", false),
         };
         if debugging && !self.config.debugging_handlers {
             return Some(match target {
@@ -141,10 +147,18 @@ impl Site {
                 response(StatusCode::OK, JSON, pod_json::pod_list(self.readers.snapshot.load_full().pods()))
             }
             Target::Metrics => {
-                let page = page::metrics(&self.readers, &self.config.node_name, &self.streams);
+                let page = page::metrics(self);
                 response(StatusCode::OK, metrics::CONTENT_TYPE, page)
             }
             Target::ProbeMetrics => response(StatusCode::OK, metrics::CONTENT_TYPE, probes::page(&self.readers)),
+            Target::NodeLogs => node_logs::serve(request.uri()).await,
+            Target::Summary => usage::summary(&self.readers.stats, request.uri().query().unwrap_or_default()).await,
+            Target::ResourceMetrics => {
+                response(StatusCode::OK, metrics::CONTENT_TYPE, self.readers.stats.resource_page().await)
+            }
+            Target::CadvisorMetrics => {
+                response(StatusCode::OK, metrics::CONTENT_TYPE, self.readers.stats.cadvisor_page().await)
+            }
             Target::Configz => response(StatusCode::OK, JSON, self.config.configz.clone()),
             Target::RunningPods => run::running_pods(&self.readers).await,
             Target::ContainerLogs => container_logs::serve(self, request.uri()).await,
@@ -206,11 +220,14 @@ impl Site {
             "/pods" | "/pods/" => Target::Pods,
             "/metrics" | "/metrics/" => Target::Metrics,
             "/metrics/probes" | "/metrics/probes/" => Target::ProbeMetrics,
+            "/stats/summary" | "/stats/summary/" => Target::Summary,
+            "/metrics/resource" | "/metrics/resource/" => Target::ResourceMetrics,
+            "/metrics/cadvisor" | "/metrics/cadvisor/" => Target::CadvisorMetrics,
             "/configz" => Target::Configz,
             "/runningpods" | "/runningpods/" => Target::RunningPods,
             _ => match health_check(path).or_else(|| below(path)) {
                 Some(target) => target,
-                None => self.switched(path).or_else(|| later(path))?,
+                None => self.switched(path).or_else(|| logs(path)).or_else(|| later(path))?,
             },
         };
         let open = match listener {
@@ -218,6 +235,7 @@ impl Site {
             Listener::ReadOnly => match target {
                 Target::Later(path, _, _) => path.starts_with("/stats") || path.starts_with("/metrics"),
                 Target::Healthz(_) | Target::Pods | Target::Metrics | Target::ProbeMetrics => true,
+                Target::Summary | Target::ResourceMetrics | Target::CadvisorMetrics => true,
                 _ => false,
             },
             Listener::Healthz => matches!(target, Target::Healthz(_)),
@@ -255,6 +273,11 @@ fn below(path: &str) -> Option<Target> {
         "portForward" => Target::Stream(StreamKind::PortForward),
         _ => return None,
     })
+}
+
+fn logs(path: &str) -> Option<Target> {
+    let rest = path.strip_prefix("/logs")?;
+    (rest.is_empty() || rest.starts_with('/')).then_some(Target::NodeLogs)
 }
 
 fn later(path: &str) -> Option<Target> {

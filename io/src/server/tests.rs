@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::cri::CriOptions;
+use crate::cri::usage::UsageCalls;
 use crate::metrics::Descriptor;
+use crate::stats::StatsConfig;
 use components::ids::PodUid;
+use components::node::NodeConfig;
 use components::snapshot::{Chunk, CoreMetrics, Health, PodView};
 use components::status::{ContainerReport, Phase, PodStatus, ReportedState};
 use components::time::{Mono, Wall};
@@ -101,8 +104,14 @@ fn config(dir: &tempfile::TempDir) -> ServerConfig {
 fn readers(snapshot: Snapshot) -> Readers {
     let own: MetricsWriter = Box::new(|page| page.single(Descriptor::gauge("ticklet_test", "A test."), 7.0));
     let nobody = CriOptions { runtime_endpoint: "/nonexistent.sock".to_owned(), image_endpoint: String::new() };
+    let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
+    let node = NodeConfig { node_name: "node-1".into(), ..NodeConfig::default() };
+    let config = StatsConfig::of_machine(node, 1 << 40);
+    let calls = UsageCalls::new(&nobody).unwrap();
+    let stats = Stats::new(config, Arc::clone(&snapshot), Clock::default(), calls).unwrap();
     Readers {
-        snapshot: Arc::new(ArcSwap::from_pointee(snapshot)),
+        snapshot,
+        stats,
         clock: Clock::default(),
         metrics: vec![own],
         runtime: StreamCalls::new(&nobody, Duration::from_secs(5)).unwrap(),
@@ -149,6 +158,7 @@ fn snapshot() -> Snapshot {
         metrics: Arc::new(CoreMetrics {
             counters: vec![("ticklet_ticks_total", "", 5), ("x_total", "b", 2), ("x_total", "a", 1)],
             gauges: vec![("ticklet_works_awaited", "", 3.0)],
+            pods: Arc::default(),
         }),
         ..Snapshot::default()
     }
@@ -175,7 +185,21 @@ async fn the_tls_port_answers_each_path_as_a_kubelet_does() {
     rig.check("GET", "/pods", 200, r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}"#).await;
     rig.check("POST", "/pods", 405, "allow: GET").await;
     rig.check("GET", "/configz", 200, r#"{"kubeletconfig":{}}"#).await;
-    rig.check("GET", "/stats/summary", 501, "/stats/summary is not served by this version of ticklet").await;
+    rig.check("GET", "/stats/summary?only_cpu_and_memory=true", 200, "\"nodeName\":\"node-1\"").await;
+    rig.check("GET", "/stats/summary", 200, "\"rlimit\":{").await;
+    rig.check("GET", "/metrics/resource", 200, "node_memory_working_set_bytes ").await;
+    rig.check("GET", "/metrics/cadvisor", 200, "container_scrape_error 0").await;
+    rig.check("DELETE", "/metrics/cadvisor", 405, "allow: GET").await;
+    rig.check("GET", "/logs", 301, "location: logs/").await;
+    rig.check("GET", "/logs/", 200, "<pre>").await;
+    rig.check("GET", "/logs/../etc/passwd", 400, "invalid URL path").await;
+    rig.check(
+        "GET",
+        "/metrics",
+        200,
+        "kubelet_http_requests_total{long_running=\"false\",method=\"GET\",path=\"logs\"",
+    )
+    .await;
     rig.check("POST", "/exec/ns/p/c?command=sh", 400, "you must specify at least 1 of stdin, stdout, stderr").await;
     rig.check("POST", "/exec/ns/p/c?command=sh&output=1", 404, "pod does not exist").await;
     rig.check("GET", "/attach/ns/p/uid/c?input=1", 404, "pod does not exist").await;
@@ -247,7 +271,7 @@ async fn the_plain_ports_show_less() {
         ("/exec/a/b/c", 404, 404),
         ("/runningpods/", 404, 404),
         ("/metrics/probes", 404, 200),
-        ("/stats/summary", 404, 501),
+        ("/stats/summary", 404, 200),
     ] {
         assert_eq!(plain(rig.running.healthz, path).await, healthz, "{path}");
         assert_eq!(plain(rig.running.read_only, path).await, read_only, "{path}");

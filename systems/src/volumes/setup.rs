@@ -10,20 +10,10 @@ use std::sync::Arc;
 
 /// Where a volume lies on this host; `None` for one that the runtime brings.
 pub(super) fn host_path(spec: &PodSpec, volume: &Volume, config: &NodeConfig) -> Option<String> {
-    let plugin = match &volume.source {
-        VolumeSource::HostPath { path, .. } => return Some(path.clone()),
-        VolumeSource::Image { .. } => return None,
-        VolumeSource::Files { kind, .. } => match kind {
-            FilesKind::DownwardApi => "downward-api",
-            FilesKind::ConfigMap => "configmap",
-            FilesKind::Secret => "secret",
-            FilesKind::Projected => "projected",
-        },
-        VolumeSource::EmptyDir { .. }
-        | VolumeSource::EmptyDirMemory { .. }
-        | VolumeSource::EmptyDirHugePages { .. } => "empty-dir",
-    };
-    Some(config.volume_dir(spec.uid.as_str(), plugin, &volume.name))
+    if let VolumeSource::HostPath { path, .. } = &volume.source {
+        return Some(path.clone());
+    }
+    Some(config.volume_dir(spec.uid.as_str(), volume.source.plugin()?, &volume.name))
 }
 
 /// Where the bind mount of a sub-path lies (contract 2).

@@ -93,7 +93,6 @@ impl KubeletFlags {
             ("--experimental-mounter-path", self.mounter_path != usual.mounter_path),
             ("--image-credential-provider-config", !self.image_credential_provider_config.is_empty()),
             ("--lock-file", self.lock_file != usual.lock_file),
-            ("--runtime-cgroups", self.runtime_cgroups != usual.runtime_cgroups),
         ];
         flags.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
     }

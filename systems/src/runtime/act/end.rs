@@ -1,7 +1,7 @@
 //! A pod that ends: containers, then sandboxes, then what is left of it.
 
 use super::super::steps::{HOST_TIMEOUT, starts_container};
-use super::super::{actions, cgroups, order, paths};
+use super::super::{actions, order, paths};
 use super::Pod;
 use super::stop::End;
 use components::edge::Effect;
@@ -110,7 +110,7 @@ impl Pod<'_, '_> {
         let clean = CleanPod {
             pod_dir: Some(config.pod_dir(uid.as_str())),
             log_dir: log_dir.filter(|_| all),
-            cgroup: own_cgroup.then(|| cgroups::path(config, qos, uid.as_str())),
+            cgroup: own_cgroup.then(|| config.pod_cgroup(qos, uid.as_str())),
         };
         let effect = Effect::Host(HostEffect::CleanPod(Box::new(clean)));
         self.emit(Step::CleanPod(all), effect, HOST_TIMEOUT, "nothing of the pod runs");
