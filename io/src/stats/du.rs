@@ -3,7 +3,7 @@
 //! Results are kept: a pod is measured again when somebody asks after its period. The queue is bounded; what does not
 //! fit is asked for again by the next request.
 
-use super::disk::{self, FileSystem, Measure, Taken};
+use super::disk::{self, FileSystem, Measure};
 use crate::clock::Clock;
 use components::ids::PodUid;
 use components::time::{Mono, Wall};
@@ -194,7 +194,7 @@ impl Desk {
 
 fn logs(job: &Places, at: Wall) -> (BTreeMap<Arc<str>, Measure>, Measure) {
     let of = |name: &Arc<str>| (Arc::clone(name), Measure { at, taken: disk::files(&job.logs.join(&**name)) });
-    let others = disk::files(&job.logs).and(disk::file(&job.hosts).unwrap_or(Taken::default()));
+    let others = disk::files(&job.logs).and(disk::file(&job.hosts).unwrap_or_default());
     (job.containers.iter().map(of).collect(), Measure { at, taken: others })
 }
 

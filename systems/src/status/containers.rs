@@ -77,8 +77,11 @@ pub(super) fn report(facts: &Facts<'_>, container: &ContainerSpec, run: Option<&
     match newest {
         None => lost(facts, container, &mut report),
         Some(newest) => {
-            // Never fewer than were shown: instances go away one by one when a pod is removed.
-            report.restart_count = newest.restart_count.max(facts.old.map_or(0, |old| old.restart_count));
+            // Never fewer than were shown: instances go away one by one when a pod is removed. One that runs is right
+            // by itself: the count begins anew when the runtime and the logs have lost everything before it.
+            let shown = facts.old.map_or(0, |old| old.restart_count);
+            let runs = newest.state == ContainerState::Running;
+            report.restart_count = if runs { newest.restart_count } else { newest.restart_count.max(shown) };
             report.container_id = id(facts.runtime, newest);
             if !newest.image.is_empty() {
                 report.image.clone_from(&newest.image);

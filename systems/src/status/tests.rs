@@ -102,6 +102,16 @@ fn restarts_and_the_instance_before_are_shown() {
 }
 
 #[test]
+fn a_count_never_falls_but_where_everything_before_is_lost() {
+    let old = status("always a", "s0+ a4:run", Stage::Syncing, &PodStatus::default(), None, &Flow::default());
+    let count =
+        |seen: &str, stage| status("always a", seen, stage, &old, None, &Flow::default()).containers[0].restart_count;
+    assert_eq!(count("s0+ a3:exit0", Stage::Terminating), 4, "the newest was removed before the one before it");
+    assert_eq!(count("s0+", Stage::Syncing), 5, "lost, and started again soon");
+    assert_eq!(count("s0+ a0:run", Stage::Syncing), 0, "neither the runtime nor the logs know of others");
+}
+
+#[test]
 fn a_container_that_vanished_while_ending_is_reported_as_lost() {
     let old = status("always a", "s0+ a0:run", Stage::Syncing, &PodStatus::default(), None, &Flow::default());
     let new = status("always a", "s0+", Stage::Terminating, &old, None, &Flow::default());

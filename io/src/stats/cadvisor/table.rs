@@ -115,7 +115,7 @@ const FAMILIES: &[(Descriptor, Value)] = &[
         row.seen.sample.open.map(|open| as_f64(open.files))
     }),
     gauge("container_sockets", "Open sockets.", |row| row.seen.sample.open.map(|open| as_f64(open.sockets))),
-    gauge("container_processes", "Processes.", |row| row.leaf.then(|| row.seen.sample.processes.len() as f64)),
+    gauge("container_processes", "Processes.", |row| row.leaf.then_some(row.seen.sample.processes.len() as f64)),
     gauge("container_spec_cpu_period", "Period of the CPU quota in microseconds.", |row| {
         row.seen.sample.cpu.as_ref()?.period.map(as_f64)
     }),

@@ -136,7 +136,7 @@ fn hierarchies_are_found_in_the_mount_table() {
         options: options.to_owned(),
     };
     let v2 = line("cgroup2", "/sys/fs/cgroup", "rw");
-    assert_eq!(Hierarchies::find(&[v2.clone()]), Some(Hierarchies::V2("/sys/fs/cgroup".into())));
+    assert_eq!(Hierarchies::find(std::slice::from_ref(&v2)), Some(Hierarchies::V2("/sys/fs/cgroup".into())));
     let both = [
         line("cgroup", "/sys/fs/cgroup/cpu,cpuacct", "rw,cpu,cpuacct"),
         line("cgroup", "/sys/fs/cgroup/memory", "rw,memory"),
