@@ -13,6 +13,7 @@ pub mod memory;
 mod mounts;
 mod remains;
 mod remove;
+mod shared;
 mod shutdown;
 mod subpath;
 mod volume;
@@ -29,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::port::Port;
 
 pub use self::machine::{machine, swap_on};
+pub use self::shared::share;
 pub use self::shutdown::shutdown_under_way;
 
 /// Where pods' things lie. Nothing outside is ever removed.
