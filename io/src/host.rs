@@ -14,6 +14,7 @@ pub(crate) mod mounts;
 mod priority;
 mod remains;
 mod remove;
+mod shared;
 mod shutdown;
 mod subpath;
 mod volume;
@@ -31,6 +32,7 @@ use crate::port::Port;
 
 pub use self::machine::{machine, swap_on};
 pub(crate) use self::priority::give_way;
+pub use self::shared::share;
 pub use self::shutdown::shutdown_under_way;
 
 /// Where pods' things lie. Nothing outside is ever removed.

@@ -74,6 +74,12 @@ fn node(loaded: Loaded) -> anyhow::Result<ExitCode> {
     let root = PathBuf::from(&loaded.flags.root_dir);
     machine.shutting_down = io::host::shutdown_under_way(&root)?;
     std::fs::create_dir_all(&root).with_context(|| format!("failed to make --root-dir {}", root.display()))?;
+    // As the kubelet does. A node without a cluster leaves the machine's mounts alone.
+    if !loaded.flags.kubeconfig.is_empty()
+        && let Err(error) = io::host::share(&root)
+    {
+        tracing::warn!("Volumes cannot pass mounts on: {error}");
+    }
     let (store, records) = compose::open_store(&root)?;
     let policies = Policies { cpu: &config.cpu_manager_policy, memory: &config.memory_manager_policy };
     for warning in state_files::check(&root, policies)? {

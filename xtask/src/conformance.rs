@@ -32,11 +32,16 @@ struct Asked {
     hold: bool,
     /// Writes what passed as the new record.
     record: bool,
+    /// Reports of an earlier run, a folder for each group, to compare instead of a new run.
+    from: Option<PathBuf>,
 }
 
 /// Runs the groups and reports.
 pub(crate) fn task(args: &[String]) -> Result<()> {
     let asked = parse(args)?;
+    if let Some(dir) = &asked.from {
+        return judge(&asked, &earlier(&asked, dir)?);
+    }
     let kubelet = kubelet(&asked)?;
     install::tools()?;
     install::sweep()?;
@@ -76,14 +81,26 @@ fn all(asked: &Asked, rig: &Rig, signals: &mut Signals) -> Result<Results> {
             }
         };
         results.push((group, found, since.elapsed()));
-        show(group, &results)?;
+        show(group, &results);
+    }
+    Ok(results)
+}
+
+/// Reads the reports of an earlier run.
+fn earlier(asked: &Asked, dir: &Path) -> Result<Results> {
+    let mut results = Results::new();
+    for group in &asked.groups {
+        let path = dir.join(group.name).join("report.json");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        results.push((group, report::read(&text)?, report::run_time(&text)?));
+        show(group, &results);
     }
     Ok(results)
 }
 
 /// Says what a group lost as soon as it ended.
-fn show(group: &Group, results: &Results) -> Result<()> {
-    let Some((_, found, took)) = results.last() else { return Ok(()) };
+fn show(group: &Group, results: &Results) {
+    let Some((_, found, took)) = results.last() else { return };
     let passed = found.values().filter(|outcome| **outcome == report::Outcome::Passed).count();
     println!("{}: {passed} of {} passed in {} s", group.name, found.len(), took.as_secs());
     for (name, outcome) in found {
@@ -91,7 +108,6 @@ fn show(group: &Group, results: &Results) -> Result<()> {
             println!("  {name}\n    {why}");
         }
     }
-    Ok(())
 }
 
 fn judge(asked: &Asked, results: &Results) -> Result<()> {
@@ -163,6 +179,7 @@ fn parse(args: &[String]) -> Result<Asked> {
             "--focus" => asked.focus = Some(value()?.clone()),
             "--procs" => asked.procs = value()?.parse().context("--procs needs a number")?,
             "--ticklet" => asked.ticklet = Some(PathBuf::from(value()?)),
+            "--from" => asked.from = Some(PathBuf::from(value()?)),
             "--hold" => asked.hold = true,
             "--record" => asked.record = true,
             name => asked.groups.push(group(name).with_context(|| format!("no group `{name}`"))?),

@@ -146,6 +146,7 @@ fn a_pod_that_is_not_taken_says_why_and_nothing_else() {
         runs: &[],
         probes: &components::probes::Probes::default(),
         ready_since: [None, None],
+        gates: &[],
         old: &old,
         terminal: None,
         gates: &[],
@@ -205,6 +206,7 @@ fn a_pod_past_its_deadline_has_failed_with_its_reason() {
         old: &PodStatus::default(),
         probes: &components::probes::Probes::default(),
         ready_since: [None; 2],
+        gates: &[],
         terminal: Some(false),
         gates: &[],
         refused: None,
@@ -213,4 +215,34 @@ fn a_pod_past_its_deadline_has_failed_with_its_reason() {
         now: Wall(7_500_000_000),
     });
     assert_eq!((status.phase, status.reason.as_str()), (Phase::Failed, "DeadlineExceeded"));
+}
+
+#[test]
+fn what_is_replaced_waits_and_is_not_shown_as_ended() {
+    let (spec, seen) = (spec("never a"), inspection(&spec("never a"), "s0+ a0:exit0"));
+    let run = ContainerRun { index: 0, replaced: Some("a0".into()), ..ContainerRun::default() };
+    let status = build::status(&Input {
+        spec: &spec,
+        life: &life(Stage::Syncing),
+        seen: Some(&seen),
+        flow: &Flow::default(),
+        runs: &[&run],
+        probes: &components::probes::Probes::default(),
+        ready_since: [None, None],
+        gates: &[],
+        old: &PodStatus::default(),
+        terminal: None,
+        refused: None,
+        runtime: "containerd",
+        node_ip: "10.0.0.9",
+        now: Wall(7_500_000_000),
+    });
+    let a = &status.containers[0];
+    assert!(
+        matches!(&a.state, ReportedState::Waiting { reason, .. } if reason == "ContainerCreating"),
+        "{:?}",
+        a.state
+    );
+    assert!(matches!(a.last, Some(ReportedState::Terminated { exit_code: 0, .. })), "{:?}", a.last);
+    assert_eq!(status.phase, Phase::Running);
 }

@@ -1,6 +1,7 @@
 //! What a run of the suite found, and the record of what the reference kubelet passes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -42,6 +43,16 @@ pub fn read(text: &str) -> Result<Outcomes> {
         }
     }
     Ok(outcomes)
+}
+
+/// How long a run took.
+///
+/// # Errors
+/// When the text is no report.
+pub fn run_time(text: &str) -> Result<Duration> {
+    let suites: Value = serde_json::from_str(text).context("the report is no JSON")?;
+    let times = suites.as_array().into_iter().flatten().filter_map(|suite| suite["RunTime"].as_u64());
+    Ok(Duration::from_nanos(times.sum()))
 }
 
 /// The full name without the labels that the suite writes into it.
