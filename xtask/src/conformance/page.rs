@@ -13,7 +13,9 @@ const HEAD: &str = "\
 
 Written by `cargo xtask conformance`: the node specs and the kubelet's volume specs of Kubernetes v1.37.2 on one node with
 kube-apiserver, kube-controller-manager and kube-scheduler v1.37.2, containerd 2.4.2 and ticklet. Slow, serial, disruptive,
-flaky and alpha specs are left out. \"Reference\" is the kubelet v1.37.2 on the same machine.
+flaky and alpha specs are left out. \"Reference\" is the kubelet v1.37.2 on the same machine. Where reports of several runs were
+put together (`--from`), the last result of a spec counts: it was run again after a fault was mended, or because the machine was
+overloaded the first time; the seconds are those of all runs.
 
 | group | specs | passed | failed | skipped | the reference passes | seconds |
 |---|---|---|---|---|---|---|
