@@ -119,6 +119,27 @@ struct Room<'w> {
     leaving: ResMut<'w, Leaving>,
 }
 
+impl Room<'_> {
+    /// Notes what a pod takes in its stage.
+    fn count(&mut self, uid: &PodUid, desired: &Desired, life: &Lifecycle, observed: &Observed) {
+        match (life.stage, &desired.spec) {
+            (Stage::Syncing, Some(spec)) => self.admitted.0.put(spec),
+            // One that ended before this run took nothing of it, and one that was refused never did.
+            (Stage::Terminating, Some(spec)) if life.refused.is_none() => {
+                if may_run(observed) {
+                    self.admitted.0.put(spec);
+                }
+            }
+            // It runs since before the start, or waits and was never counted.
+            (Stage::Queued, Some(_)) => {}
+            _ => {
+                self.admitted.0.remove(uid);
+                self.leaving.0.remove(uid);
+            }
+        }
+    }
+}
+
 /// What is to become of a pod.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
@@ -139,7 +160,7 @@ struct Judging<'w> {
 fn advance_stages(
     clock: Res<Clock>,
     node: Judging<'_>,
-    room: Room<'_>,
+    mut room: Room<'_>,
     touched: Res<Touched>,
     index: Res<PodIndex>,
     pleg: Res<Pleg>,
@@ -155,7 +176,6 @@ fn advance_stages(
     planted: Option<Res<Planted>>,
 ) {
     let planted = |bug| planted::is(&planted, bug);
-    let Room { admitted: mut admitted_pods, mut leaving } = room;
     for pod in touched.iter() {
         let Ok((key, desired, observed, flow, reported, mut life)) = pods.get_mut(pod) else { continue };
         let first_of_name = desired
@@ -183,22 +203,19 @@ fn advance_stages(
             end_orphans: node.config.end_orphans,
             drain: draining.requested,
             backlog: !backlog.records.is_empty(),
-            judged: judge(desired, &life, observed, &node, (&admitted_pods, &leaving.0), clock.now.mono),
-            preempted: leaving.0.contains(&key.uid),
+            judged: judge(desired, &life, observed, &node, &room, clock.now.mono),
+            preempted: room.leaving.0.contains(&key.uid),
             shutdown: bound_of(desired, &shutdown, &node.config),
             shutting_down: shutdown.began.is_some(),
             stopped: planted(Bug::CleanBeforeStopped),
         };
         let decision = decide(&facts);
-        if let Judgement::Preempt(pods) = &facts.judged
-            && decision == Move::Stay
-            && is_ready(&facts)
-        {
+        if let (Judgement::Preempt(pods), Move::Stay, true) = (&facts.judged, &decision, is_ready(&facts)) {
             // They are looked at in the next tick.
             for entity in pods.iter().filter_map(|uid| index.by_uid.get(uid)) {
                 timers.arm(TimerKind::Pod, Owner::Pod(*entity), clock.now.mono);
             }
-            leaving.0.extend(pods.iter().cloned());
+            room.leaving.0.extend(pods.iter().cloned());
         }
         if matches!(facts.judged, Judgement::Wait | Judgement::Preempt(_)) {
             timers.arm_no_later(TimerKind::Pod, Owner::Pod(pod), clock.now.mono.after(JUDGE_AGAIN));
@@ -215,20 +232,7 @@ fn advance_stages(
         if apply(&mut life, decision, &clock, &mut broken) {
             timers.arm(TimerKind::Pod, Owner::Pod(pod), clock.now.mono);
         }
-        match (life.stage, &desired.spec) {
-            (Stage::Syncing, Some(spec)) => admitted_pods.0.put(spec),
-            // One that ended before this run took nothing of it, and one that was refused never did.
-            (Stage::Terminating, Some(spec)) if life.refused.is_none() && may_run(observed) => {
-                admitted_pods.0.put(spec);
-            }
-            (Stage::Terminating, Some(_)) if life.refused.is_none() => {}
-            // It runs since before the start, or waits and was never counted.
-            (Stage::Queued, Some(_)) => {}
-            _ => {
-                admitted_pods.0.remove(&key.uid);
-                leaving.0.remove(&key.uid);
-            }
-        }
+        room.count(&key.uid, desired, &life, observed);
         if let (Some(ending), true) = (&mut life.ending, planted(Bug::GraceGrows)) {
             ending.grace_seconds += 1;
         }
@@ -252,7 +256,7 @@ fn judge(
     life: &Lifecycle,
     observed: &Observed,
     node: &Judging<'_>,
-    (admitted, leaving): (&Admitted, &BTreeSet<PodUid>),
+    room: &Room<'_>,
     now: Mono,
 ) -> Judgement {
     let Some(spec) = desired.spec.as_ref().filter(|_| life.stage == Stage::Queued) else { return Judgement::Take };
@@ -262,7 +266,7 @@ fn judge(
     if observed.inspection.as_ref().is_some_and(|seen| !seen.sandboxes.is_empty()) {
         return Judgement::Take;
     }
-    let groups = node.health.supplemental_groups;
+    let (admitted, leaving, groups) = (&*room.admitted, &room.leaving.0, node.health.supplemental_groups);
     let facts = admission::Node { config: &node.config, agent: &node.agent, admitted, leaving, groups };
     admission::judge(spec, &facts, now.since(life.since))
 }
