@@ -148,8 +148,8 @@ impl StatusWrites {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         let (status, message) = (refusal.status, &refusal.message);
         match status {
-            // It is gone, or another pod has its name: the watch says so too.
-            404 | 409 => entry.given_up = true,
+            // It is gone: the watch says so too.
+            404 => entry.given_up = true,
             429 | 500.. => {
                 tracing::warn!(pod = %uid, status, "pod status was not taken: {message}");
                 self.hold(now, chance, refusal.retry_after);
@@ -165,9 +165,16 @@ impl StatusWrites {
                 entry.retry_at = Some(at);
                 self.order.add(at, Urgency::Usual, uid);
             }
+            // Another pod has its name, which the watch will say, or others wrote at the same time; or it is not valid for
+            // this server, which may be upgraded.
             _ => {
-                tracing::error!(pod = %uid, status, "pod status was refused, it is not tried again: {message}");
-                entry.given_up = true;
+                entry.failures += 1;
+                if entry.failures == 1 {
+                    tracing::warn!(pod = %uid, status, "pod status was refused, it is tried again: {message}");
+                }
+                let at = now.after(RECONCILE);
+                entry.retry_at = Some(at);
+                self.order.add(at, Urgency::Usual, uid);
             }
         }
     }
@@ -269,7 +276,12 @@ fn write(
         let Some(entry) = writes.pods.get_mut(&uid) else { continue };
         let Some(known) = api.pods.get(&uid) else { continue };
         // What is under way comes back and is looked at again then.
-        if entry.flying || entry.given_up || entry.retry_at.is_some_and(|at| at > now) {
+        if entry.flying || entry.given_up {
+            continue;
+        }
+        if let Some(at) = entry.retry_at.filter(|at| *at > now) {
+            // News came while it waits.
+            writes.order.add(at, Urgency::Usual, &uid);
             continue;
         }
         let Some((kind, rule, request)) = due(&uid, entry, known) else { continue };

@@ -119,6 +119,27 @@ struct Room<'w> {
     leaving: ResMut<'w, Leaving>,
 }
 
+impl Room<'_> {
+    /// Notes what a pod takes in its stage.
+    fn count(&mut self, uid: &PodUid, desired: &Desired, life: &Lifecycle, observed: &Observed) {
+        match (life.stage, &desired.spec) {
+            (Stage::Syncing, Some(spec)) => self.admitted.0.put(spec),
+            // One that ended before this run took nothing of it, and one that was refused never did.
+            (Stage::Terminating, Some(spec)) if life.refused.is_none() => {
+                if may_run(observed) {
+                    self.admitted.0.put(spec);
+                }
+            }
+            // It runs since before the start, or waits and was never counted.
+            (Stage::Queued, Some(_)) => {}
+            _ => {
+                self.admitted.0.remove(uid);
+                self.leaving.0.remove(uid);
+            }
+        }
+    }
+}
+
 /// What is to become of a pod.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
@@ -182,17 +203,14 @@ fn advance_stages(
             end_orphans: node.config.end_orphans,
             drain: draining.requested,
             backlog: !backlog.records.is_empty(),
-            judged: judge(desired, &life, observed, &node, (&room.admitted, &room.leaving.0), clock.now.mono),
+            judged: judge(desired, &life, observed, &node, &room, clock.now.mono),
             preempted: room.leaving.0.contains(&key.uid),
             shutdown: bound_of(desired, &shutdown, &node.config),
             shutting_down: shutdown.began.is_some(),
             stopped: planted(Bug::CleanBeforeStopped),
         };
         let decision = decide(&facts);
-        if let Judgement::Preempt(pods) = &facts.judged
-            && decision == Move::Stay
-            && is_ready(&facts)
-        {
+        if let (Judgement::Preempt(pods), Move::Stay, true) = (&facts.judged, &decision, is_ready(&facts)) {
             // They are looked at in the next tick.
             for entity in pods.iter().filter_map(|uid| index.by_uid.get(uid)) {
                 timers.arm(TimerKind::Pod, Owner::Pod(*entity), clock.now.mono);
@@ -214,25 +232,9 @@ fn advance_stages(
         if apply(&mut life, decision, &clock, &mut broken) {
             timers.arm(TimerKind::Pod, Owner::Pod(pod), clock.now.mono);
         }
-        count(&mut room, key, desired, observed, &life);
+        room.count(&key.uid, desired, &life, observed);
         if let (Some(ending), true) = (&mut life.ending, planted(Bug::GraceGrows)) {
             ending.grace_seconds += 1;
-        }
-    }
-}
-
-/// Notes whether a pod takes something of the node now.
-fn count(room: &mut Room<'_>, key: &PodKey, desired: &Desired, observed: &Observed, life: &Lifecycle) {
-    match (life.stage, &desired.spec) {
-        (Stage::Syncing, Some(spec)) => room.admitted.0.put(spec),
-        // One that ended before this run took nothing of it, and one that was refused never did.
-        (Stage::Terminating, Some(spec)) if life.refused.is_none() && may_run(observed) => room.admitted.0.put(spec),
-        (Stage::Terminating, Some(_)) if life.refused.is_none() => {}
-        // It runs since before the start, or waits and was never counted.
-        (Stage::Queued, Some(_)) => {}
-        _ => {
-            room.admitted.0.remove(&key.uid);
-            room.leaving.0.remove(&key.uid);
         }
     }
 }
@@ -254,7 +256,7 @@ fn judge(
     life: &Lifecycle,
     observed: &Observed,
     node: &Judging<'_>,
-    (admitted, leaving): (&Admitted, &BTreeSet<PodUid>),
+    room: &Room<'_>,
     now: Mono,
 ) -> Judgement {
     let Some(spec) = desired.spec.as_ref().filter(|_| life.stage == Stage::Queued) else { return Judgement::Take };
@@ -264,7 +266,7 @@ fn judge(
     if observed.inspection.as_ref().is_some_and(|seen| !seen.sandboxes.is_empty()) {
         return Judgement::Take;
     }
-    let groups = node.health.supplemental_groups;
+    let (admitted, leaving, groups) = (&*room.admitted, &room.leaving.0, node.health.supplemental_groups);
     let facts = admission::Node { config: &node.config, agent: &node.agent, admitted, leaving, groups };
     admission::judge(spec, &facts, now.since(life.since))
 }

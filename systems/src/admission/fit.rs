@@ -1,7 +1,7 @@
 //! What a pod takes of the node and whether that is left: pods, CPU, memory, local storage, huge pages, host ports.
 
 use super::CRITICAL;
-use super::preempt::{Candidate, Needs};
+use super::preempt::{Candidate, Need};
 use components::edge::cri::Protocol;
 use components::edge::sources::Source;
 use components::ids::PodUid;
@@ -229,7 +229,7 @@ impl Taken {
     }
 
     /// How much of what is missing for a pod.
-    pub(crate) fn needs(&self, spec: &PodSpec, offer: &Offer) -> Needs {
+    pub(crate) fn needs(&self, spec: &PodSpec, offer: &Offer) -> Vec<Need> {
         let missing = |(name, [asked, used, most]): (String, [i64; 3])| (name, asked + used - most);
         self.all_lacking(spec, offer).into_iter().map(missing).collect()
     }

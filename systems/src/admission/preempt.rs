@@ -13,10 +13,10 @@ pub(crate) struct Candidate {
 }
 
 /// What is lacking: resource and amount.
-pub(crate) type Needs = Vec<(String, i64)>;
+pub(crate) type Need = (String, i64);
 
 /// The pods that make way; `Err` with what cannot be had by any choice.
-pub(crate) fn choose(candidates: &[Candidate], needs: &Needs) -> Result<Vec<PodUid>, Needs> {
+pub(crate) fn choose(candidates: &[Candidate], needs: &[Need]) -> Result<Vec<PodUid>, Vec<Need>> {
     let of = |qos| candidates.iter().filter(|c| c.qos == qos).collect::<Vec<_>>();
     let (idle, some, whole) = (of(QosClass::BestEffort), of(QosClass::Burstable), of(QosClass::Guaranteed));
     let all: Vec<&Candidate> = candidates.iter().collect();
@@ -35,7 +35,7 @@ pub(crate) fn choose(candidates: &[Candidate], needs: &Needs) -> Result<Vec<PodU
 }
 
 /// What is still lacking once these pods are gone.
-pub(super) fn left(needs: &Needs, gone: &[&Candidate]) -> Needs {
+pub(super) fn left(needs: &[Need], gone: &[&Candidate]) -> Vec<Need> {
     let left = needs.iter().map(|(name, amount)| {
         let freed = gone.iter().fold(0_i64, |sum, c| sum.saturating_add(c.amounts.of_resource(name)));
         (name.clone(), amount.saturating_sub(freed))
@@ -44,7 +44,7 @@ pub(super) fn left(needs: &Needs, gone: &[&Candidate]) -> Needs {
 }
 
 /// Takes the pod nearest to what is lacking, of equals the smaller, until nothing is.
-fn nearest(mut pods: Vec<&Candidate>, mut needs: Needs) -> Vec<&Candidate> {
+fn nearest<'a>(mut pods: Vec<&'a Candidate>, mut needs: Vec<Need>) -> Vec<&'a Candidate> {
     let mut chosen = Vec::new();
     while !needs.is_empty() {
         let better = |a: &&Candidate, b: &&Candidate| {
@@ -52,7 +52,7 @@ fn nearest(mut pods: Vec<&Candidate>, mut needs: Needs) -> Vec<&Candidate> {
             let size = |c: &Candidate| (c.amounts.memory, c.amounts.cpu_milli);
             by_distance.then_with(|| size(a).cmp(&size(b))).then_with(|| a.uid.cmp(&b.uid))
         };
-        let Some(best) = pods.iter().copied().min_by(|a, b| better(a, b)) else { break };
+        let Some(best) = pods.iter().copied().min_by(better) else { break };
         needs = left(&needs, &[best]);
         pods.retain(|c| c.uid != best.uid);
         chosen.push(best);
@@ -61,7 +61,7 @@ fn nearest(mut pods: Vec<&Candidate>, mut needs: Needs) -> Vec<&Candidate> {
 }
 
 /// How much of what is lacking a pod leaves open: each resource counts alike.
-fn distance(needs: &Needs, pod: &Candidate) -> f64 {
+fn distance(needs: &[Need], pod: &Candidate) -> f64 {
     let open = needs.iter().map(|(name, amount)| {
         let rest = amount.saturating_sub(pod.amounts.of_resource(name)).max(0);
         (rest as f64 / *amount as f64).powi(2)
@@ -86,7 +86,7 @@ mod tests {
             candidate("g2", QosClass::Guaranteed, 2000),
             candidate("n", QosClass::BestEffort, 0),
         ];
-        let needs: Needs = needs.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
+        let needs: Vec<Need> = needs.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
         let found = choose(&pods, &needs).map_err(|missing| missing[0].1);
         let expect = expect.map(|uids| uids.iter().map(|uid| PodUid::from(*uid)).collect::<Vec<_>>());
         assert_eq!(found, expect);

@@ -83,10 +83,17 @@ fn a_good_answer_is_the_newest_state() {
 
 #[test]
 fn a_pod_that_is_gone_is_left_alone() {
-    for status in [404, 409, 422] {
+    let (mut writes, _) = after(&answered(404, None));
+    assert!(writes.pods[&PodUid::from("u")].given_up);
+    assert_eq!((writes.order.next(Mono(u64::MAX)), writes.pause), (None, None));
+}
+
+#[test]
+fn what_is_refused_is_tried_again_seldom() {
+    for status in [409, 410, 422] {
         let (mut writes, _) = after(&answered(status, None));
-        assert!(writes.pods[&PodUid::from("u")].given_up);
-        assert_eq!((writes.order.next(Mono(u64::MAX)), writes.pause), (None, None));
+        assert_eq!((writes.order.next(NOW), writes.pause), (None, None));
+        assert_eq!(writes.order.next(NOW.after(RECONCILE)), Some("u".into()));
     }
 }
 
