@@ -63,6 +63,7 @@ impl Cluster {
     /// When a program cannot be started.
     pub fn start_controllers(&mut self) -> Result<()> {
         let mut manager = self.program("kube-controller-manager");
+        // Each controller acts as an account of its own: that is what the roles of a new cluster are made for.
         manager.args(["--leader-elect=false", "--secure-port=0", "--v=1", "--use-service-account-credentials"]);
         manager.arg(format!("--kubeconfig={}", self.kubeconfig("kube-controller-manager").display()));
         for (flag, file) in [
@@ -117,6 +118,17 @@ impl Cluster {
         let mut kubectl = Command::new(self.bin.join("kubectl"));
         kubectl.arg("--kubeconfig").arg(self.kubeconfig("admin")).args(args).env("HOME", &self.dir);
         process::run(&mut kubectl, Duration::from_secs(60))?.success()
+    }
+
+    /// Starts kubectl as an administrator, for what runs until it is stopped; its output goes nowhere.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn_kubectl(&self, args: &[&str]) -> Result<Child> {
+        let mut kubectl = Command::new(self.bin.join("kubectl"));
+        kubectl.arg("--kubeconfig").arg(self.kubeconfig("admin")).args(args).env("HOME", &self.dir);
+        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        kubectl.spawn().context("cannot start kubectl")
     }
 
     /// Applies a manifest.

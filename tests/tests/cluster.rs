@@ -6,6 +6,10 @@
 
 #[path = "cluster/cases.rs"]
 mod cases;
+#[path = "cluster/kubectl.rs"]
+mod kubectl;
+#[path = "cluster/workloads.rs"]
+mod workloads;
 
 use std::time::Duration;
 
@@ -70,6 +74,32 @@ impl Rig {
         cluster.apply(&object).unwrap();
         node.start().unwrap();
         Some(Self { cluster, node })
+    }
+}
+
+impl Rig {
+    /// The same with controller manager and scheduler: a whole cluster of one node that is ready.
+    fn whole() -> Option<Self> {
+        let mut rig = Self::register()?;
+        rig.cluster.start_controllers().unwrap();
+        let ready = ".status.conditions[?(@.type==\"Ready\")].status";
+        rig.cluster.wait_field("node/lab", ready, "True", SOON).unwrap();
+        rig.cluster.wait_field("node/lab", ".spec.taints", "", SOON).unwrap();
+        Some(rig)
+    }
+
+    /// Waits until nothing of any pod is left on the node.
+    fn wait_empty(&mut self) {
+        self.node
+            .wait("nothing is left", Duration::from_secs(120), |node| {
+                let pods = node.root().join("pods");
+                let folders = std::fs::read_dir(pods).map(Iterator::count).unwrap_or(0);
+                let logs = std::fs::read_dir(node.logs()).map(Iterator::count).unwrap_or(0);
+                let none = node.crictl().pods()?.is_empty() && node.crictl().containers()?.is_empty();
+                Ok((none && folders == 0 && logs == 0).then_some(()))
+            })
+            .unwrap();
+        self.node.check_alive().unwrap();
     }
 }
 
