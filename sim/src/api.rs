@@ -252,15 +252,17 @@ impl ApiServer {
             Err(error) => return failure(400, "BadRequest", &error),
         };
         let own = self.objects.iter().filter(|(at, object)| place.holds(at) && selector.fits(object));
-        let items: Vec<Value> = own.map(|(_, object)| object.clone()).collect();
+        let items: Vec<(String, &Value)> =
+            own.map(|(at, object)| (format!("{}/{}", at.namespace, at.name), object)).collect();
         self.part(items, query)
     }
 
-    /// A part of a list, as `limit` and `continue` ask. The cache (`resourceVersion=0`) gives everything at once.
-    fn part(&self, items: Vec<Value>, query: &BTreeMap<String, String>) -> (u16, Value) {
-        let (version, first) = match query.get("continue").and_then(|token| token.split_once('-')) {
-            Some((version, first)) => (version.parse().unwrap_or(0), first.parse().unwrap_or(0)),
-            None => (self.version, 0_usize),
+    /// A part of a list, as `limit` and `continue` ask. The cache (`resourceVersion=0`) gives everything at once. It goes
+    /// on behind the last object by name, so that what comes and goes meanwhile hides no other.
+    fn part(&self, mut items: Vec<(String, &Value)>, query: &BTreeMap<String, String>) -> (u16, Value) {
+        let (version, after) = match query.get("continue").and_then(|token| token.split_once('-')) {
+            Some((version, after)) => (version.parse().unwrap_or(0), Some(after)),
+            None => (self.version, None),
         };
         if version < self.compacted {
             return failure(410, "Expired", "The provided continue parameter is too old");
@@ -269,9 +271,12 @@ impl ApiServer {
         let asked = query.get("limit").filter(|_| !cached).and_then(|limit| limit.parse::<usize>().ok());
         let limit = asked.unwrap_or(usize::MAX).min(self.page.unwrap_or(usize::MAX));
         let limit = if asked.is_some() { limit } else { usize::MAX };
-        let last = first.saturating_add(limit);
-        let next = if last < items.len() { format!("{version}-{last}") } else { String::new() };
-        let items: Vec<Value> = items.into_iter().skip(first).take(limit).collect();
+        items.sort_by(|(a, _), (b, _)| a.cmp(b));
+        items.retain(|(name, _)| after.is_none_or(|after| name.as_str() > after));
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| more).map_or_else(String::new, |(name, _)| format!("{version}-{name}"));
+        let items: Vec<Value> = items.into_iter().map(|(_, object)| object.clone()).collect();
         (200, json!({"metadata": {"resourceVersion": version.to_string(), "continue": next}, "items": items}))
     }
 

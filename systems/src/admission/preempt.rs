@@ -44,7 +44,7 @@ pub(super) fn left(needs: &[Need], gone: &[&Candidate]) -> Vec<Need> {
 }
 
 /// Takes the pod nearest to what is lacking, of equals the smaller, until nothing is.
-fn nearest<'a>(mut pods: Vec<&'a Candidate>, mut needs: Vec<Need>) -> Vec<&'a Candidate> {
+fn nearest(mut pods: Vec<&Candidate>, mut needs: Vec<Need>) -> Vec<&Candidate> {
     let mut chosen = Vec::new();
     while !needs.is_empty() {
         let better = |a: &&Candidate, b: &&Candidate| {

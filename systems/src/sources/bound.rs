@@ -134,10 +134,14 @@ fn put(world: &mut World, json: &str, object: Option<Object>, now: Now) -> Optio
         return None;
     };
     let uid = object.uid.clone();
-    let first = !world.resource::<ApiPods>().pods.contains_key(&uid);
-    if !world.resource_mut::<ApiPods>().learn(&uid, object.pod.clone()) {
+    let known = world.resource::<ApiPods>().pods.get(&uid).map(|known| known.version);
+    let first = known.is_none();
+    // Older than the answer to a write of ours: the newer one is still to be told.
+    if known.is_some_and(|known| known > object.pod.version) {
         return Some(uid);
     }
+    // Such an answer makes what follows known, but only here does it become what is wanted.
+    world.resource_mut::<ApiPods>().learn(&uid, object.pod.clone());
     if object.pod.mirror_of.is_none() {
         if first {
             remember(world, &uid, &object.pod);
