@@ -1,6 +1,6 @@
 //! `cargo xtask test --reference`: the acceptance cases on ticklet and on the reference kubelet, and a table of both.
 //!
-//! A case is a test of the module `cases` of the containerd rung: it asserts the right value and does not ask who is
+//! A case is a test of the module `cases` of the containerd rung or of the cluster rung: it asserts the right value and does not ask who is
 //! tested. Fails when ticklet fails one; what the reference fails is shown and is no failure.
 
 use std::collections::BTreeMap;
@@ -18,18 +18,21 @@ pub(crate) fn task(filter: &[String]) -> Result<()> {
     let reference = ::tests::tools::kubelet()?;
     // The reference sets kernel parameters at start; they are put back when this ends.
     let _tunables = Tunables::save();
-    let program = rungs::containerd_program()?;
+    let programs = rungs::case_programs()?;
     let runtime = (Runtime::VARIABLE, OsString::from(Runtime::Containerd2.name()));
     let mut results: BTreeMap<String, [Option<bool>; 2]> = BTreeMap::new();
     let contenders = [("ticklet", None), ("reference", Some(reference.into_os_string()))];
     for (column, (name, binary)) in contenders.into_iter().enumerate() {
         println!("\n=== cases on the {name}");
-        let mut env = vec![runtime.clone()];
+        let mut env = vec![runtime.clone(), (rungs::CLUSTER_VARIABLE, OsString::from("1"))];
         env.extend(binary.map(|path| ("TICKLET_BIN", path)));
         let filter = if filter.is_empty() { &["cases::".to_owned()][..] } else { filter };
-        for line in rungs::run_and_list(&program, filter, &env)? {
-            if let Some((case, passed)) = outcome(&line) {
-                results.entry(case.to_owned()).or_default()[column] = Some(passed);
+        for program in &programs {
+            for line in rungs::run_and_list(program, filter, &env)? {
+                if let Some((case, passed)) = outcome(&line) {
+                    let case = program.case(case);
+                    results.entry(case).or_default()[column] = Some(passed);
+                }
             }
         }
     }

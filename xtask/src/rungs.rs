@@ -39,6 +39,13 @@ pub(crate) struct Program {
     executable: PathBuf,
 }
 
+impl Program {
+    /// The name of one of its cases: those with an API server say so.
+    pub(crate) fn case(&self, case: &str) -> String {
+        if self.rung == Rung::Cluster { format!("cluster: {case}") } else { case.to_owned() }
+    }
+}
+
 /// Steps that only need what cargo built.
 const PLAIN: [(&str, Rung); 3] = [("unit", Rung::Unit), ("simulator", Rung::Simulator), ("replay", Rung::Replay)];
 
@@ -57,7 +64,7 @@ const REFERENCE: &str = "reference";
 const CLUSTER: &str = "cluster";
 
 /// The variable that selects the tests with a control plane.
-const CLUSTER_VARIABLE: &str = "TICKLET_CLUSTER";
+pub(crate) const CLUSTER_VARIABLE: &str = "TICKLET_CLUSTER";
 
 /// The variable with the reference kubelet's program.
 const REFERENCE_VARIABLE: &str = "TICKLET_REFERENCE";
@@ -139,9 +146,11 @@ fn run_real(
     run_rung(report, label, programs, rung, filter, &env)
 }
 
-/// Builds everything and gives the test program of the containerd rung.
-pub(crate) fn containerd_program() -> Result<Program> {
-    build()?.into_iter().find(|program| program.rung == Rung::Containerd).context("no test program for containerd")
+/// Builds everything, the control plane too, and gives the test programs that hold cases.
+pub(crate) fn case_programs() -> Result<Vec<Program>> {
+    tests::tools::ensure_cluster()?;
+    let hold_cases = |program: &Program| matches!(program.rung, Rung::Containerd | Rung::Cluster);
+    Ok(build()?.into_iter().filter(hold_cases).collect())
 }
 
 /// Runs a test program with a filter; the lines it printed. That tests failed is told by the lines only.

@@ -96,7 +96,9 @@ fn copy(rig: &Rig) {
 fn forward(rig: &Rig) {
     let mut child = rig.cluster.spawn_kubectl(&["port-forward", "pod/web", ":8080"]).unwrap();
     let mut said = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    // It ends when nobody reads what it says.
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut said).unwrap();
     let port: u16 = said.split("127.0.0.1:").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -105,5 +107,6 @@ fn forward(rig: &Rig) {
     stream.read_to_string(&mut answer).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
+    drop(output);
     assert!(answer.ends_with("here\n"), "{answer}");
 }

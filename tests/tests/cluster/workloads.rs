@@ -2,7 +2,7 @@
 
 use super::{Rig, SOON};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tests::lab::BUSYBOX_IMAGE;
 
 /// Thirty pods at once, on a machine that builds beside it.
@@ -61,8 +61,15 @@ fn a_deployment_of_thirty_comes_rolls_and_goes() {
     rig.cluster.wait_field("deployment/web", ".status.updatedReplicas", "30", LONG).unwrap();
     rig.cluster.wait_field("deployment/web", ".status.replicas", "30", LONG).unwrap();
     rig.cluster.wait_field("deployment/web", ".status.readyReplicas", "30", LONG).unwrap();
+    // Those that were replaced are counted no more but still end.
+    let replaced = |rig: &Rig| names_of(rig, "web").iter().all(|name| !before.contains(name));
+    let end = Instant::now() + SOON;
+    while !replaced(&rig) {
+        assert!(Instant::now() < end, "some of {before:?} are still there: {:?}", names_of(&rig, "web"));
+        std::thread::sleep(Duration::from_millis(300));
+    }
     let after = names_of(&rig, "web");
-    assert!(after.iter().all(|name| !before.contains(name)), "{after:?}");
+    assert_eq!(after.len(), 30);
     let said = rig.cluster.kubectl(&["exec", &after[0], "--", "sh", "-c", "echo $VERSION"]).unwrap();
     assert_eq!(said.trim(), "two");
     let restarts = "jsonpath={.items[*].status.containerStatuses[0].restartCount}";

@@ -182,7 +182,9 @@ impl Watch {
         let (over, curl, ready) = <(Arc<AtomicBool>, Arc<Mutex<Option<Child>>>, Arc<_>)>::default();
         let watch = Self { over: Arc::clone(&over), curl: Arc::clone(&curl), ready: Arc::clone(&ready) };
         let mut command = cluster.curl();
-        command.arg("--no-buffer").arg(format!("{}/api/v1/namespaces/default/pods?watch=true", cluster.server()));
+        command
+            .arg("--no-buffer")
+            .arg(format!("{}/api/v1/namespaces/default/pods?watch=true&resourceVersion=0", cluster.server()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         std::thread::spawn(move || {
             while !over.load(Ordering::SeqCst) {

@@ -64,7 +64,8 @@ fn rst_1_ready_stays_as_it_was_over_restarts() {
     wait_object(&rig, "pod/down", SOON, "down runs", |pod| pod["status"]["phase"] == "Running");
     // Older than the ten seconds in which the reference still looks anew.
     std::thread::sleep(Duration::from_secs(30));
-    let watch = Watch::start(&rig.cluster, "/api/v1/namespaces/default/pods?watch=true", "watch.json");
+    let watch =
+        Watch::start(&rig.cluster, "/api/v1/namespaces/default/pods?watch=true&resourceVersion=0", "watch.json");
     let essence = |pod: &Value| {
         let ready = pod["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
         let c = &pod["status"]["containerStatuses"][0];
@@ -152,7 +153,7 @@ fn rst_5_a_runtime_that_hangs_makes_the_node_not_ready_once() {
     let before = ids(&rig);
     let watch = Watch::start(
         &rig.cluster,
-        &format!("/api/v1/nodes?watch=true&fieldSelector=metadata.name={NODE}"),
+        &format!("/api/v1/nodes?watch=true&resourceVersion=0&fieldSelector=metadata.name={NODE}"),
         "node.json",
     );
     rig.node.lab.hang_containerd().unwrap();
