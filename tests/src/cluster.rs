@@ -83,6 +83,40 @@ impl Cluster {
         Ok(())
     }
 
+    /// Starts metrics-server and makes the API server know it.
+    ///
+    /// # Errors
+    /// When it cannot be started or its objects are refused.
+    pub fn start_metrics_server(&mut self) -> Result<()> {
+        let [port, ..] = free_ports()?;
+        let mut server = Command::new(tools::metrics_server()?);
+        let log = self.log("metrics-server")?;
+        server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let kubeconfig = self.kubeconfig("admin");
+        for flag in ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"] {
+            server.arg(format!("--{flag}={}", kubeconfig.display()));
+        }
+        server.arg(format!("--secure-port={port}")).arg(format!("--cert-dir={}", self.file("metrics").display()));
+        server.args([
+            "--bind-address=127.0.0.1",
+            "--metric-resolution=10s",
+            "--kubelet-request-timeout=9s",
+            "--kubelet-insecure-tls",
+            "--kubelet-use-node-status-port",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]);
+        self.others.push(server.spawn().context("cannot start metrics-server")?);
+        let service = serde_json::json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "metrics-server", "namespace": "kube-system"},
+            "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}});
+        let api = serde_json::json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": "v1beta1.metrics.k8s.io"},
+            "spec": {"group": "metrics.k8s.io", "version": "v1beta1", "insecureSkipTLSVerify": true,
+                "groupPriorityMinimum": 100, "versionPriority": 100,
+                "service": {"name": "metrics-server", "namespace": "kube-system", "port": port}}});
+        self.apply(&format!("{service}\n---\n{api}\n")).map(drop)
+    }
+
     /// The kubeconfig of a user: `admin`, `node` (the lab's node), or a component by its name.
     #[must_use]
     pub fn kubeconfig(&self, user: &str) -> PathBuf {
@@ -213,6 +247,9 @@ impl Cluster {
             ("service-account-signing-key-file", "sa.key"),
             ("service-account-key-file", "sa.pub"),
             ("kubelet-client-certificate", "kubelet-client.crt"),
+            ("requestheader-client-ca-file", "ca.crt"),
+            ("proxy-client-cert-file", "front-proxy.crt"),
+            ("proxy-client-key-file", "front-proxy.key"),
             ("kubelet-client-key", "kubelet-client.key"),
         ] {
             command.arg(format!("--{flag}={}", self.dir.join(file).display()));
@@ -226,6 +263,10 @@ impl Cluster {
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",
             "--enable-bootstrap-token-auth=true",
+            "--requestheader-allowed-names=front-proxy",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             "--kubelet-preferred-address-types=InternalIP,Hostname",
             "--v=1",
         ]);
@@ -292,6 +333,7 @@ impl Cluster {
         self.sign("apiserver", "/CN=kube-apiserver", &format!("{names}\nextendedKeyUsage=serverAuth"))?;
         let client = "extendedKeyUsage=clientAuth";
         for (name, subject) in [
+            ("front-proxy", "/CN=front-proxy".to_owned()),
             ("kubelet-client", "/O=system:masters/CN=kube-apiserver-kubelet-client".to_owned()),
             ("admin", "/O=system:masters/CN=admin".to_owned()),
             ("node", format!("/O=system:nodes/CN=system:node:{NODE}")),

@@ -67,6 +67,16 @@ const KUBE: GoTools = GoTools {
     settings: KUBELET.settings,
 };
 
+/// What `kubectl top` asks.
+const METRICS_SERVER: GoTools = GoTools {
+    name: "metrics-server",
+    module: "sigs.k8s.io/metrics-server",
+    version: "v0.8.0",
+    packages: &["cmd/metrics-server"],
+    beside: (&[], ""),
+    settings: "",
+};
+
 /// Modules that are developed inside of `k8s.io/kubernetes` and published beside it.
 const STAGING: [&str; 33] = [
     "api",
@@ -151,12 +161,18 @@ pub fn kubelet() -> Result<PathBuf> {
 /// Builds and unpacks the control plane when it is not in the cache: about twenty minutes of two cores.
 pub fn ensure_cluster() -> Result<()> {
     KUBE.ensure()?;
+    METRICS_SERVER.ensure()?;
     ensure_debian("etcd-server", &etcd_dir()?, "usr/bin/etcd")
 }
 
 /// The folder with kube-apiserver, kube-controller-manager, kube-scheduler and kubectl.
 pub fn kube_bin() -> Result<PathBuf> {
     Ok(KUBE.dir()?.join("bin"))
+}
+
+/// The path of metrics-server.
+pub fn metrics_server() -> Result<PathBuf> {
+    Ok(METRICS_SERVER.dir()?.join("bin/metrics-server"))
 }
 
 /// The path of etcd.

@@ -8,6 +8,8 @@
 mod cases;
 #[path = "cluster/kubectl.rs"]
 mod kubectl;
+#[path = "cluster/top.rs"]
+mod top;
 #[path = "cluster/workloads.rs"]
 mod workloads;
 

@@ -5,6 +5,7 @@ use super::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// A volume and a place for targets, whose mounts go with it.
 struct Rig {
@@ -147,8 +148,11 @@ fn a_race_of_links_never_shows_what_lies_outside() {
             }
         })
     };
-    let mut bound = 0;
-    for _ in 0..300 {
+    let (mut bound, mut tries) = (0, 0);
+    // On a busy machine the good moments are rare.
+    let end = Instant::now() + Duration::from_secs(60);
+    while tries < 300 || (bound == 0 && Instant::now() < end) {
+        tries += 1;
         if let Ok(target) = rig.bind("good/key", 0) {
             bound += 1;
             // The directory may have been made anew while it was away; the secret must never show.
@@ -158,5 +162,5 @@ fn a_race_of_links_never_shows_what_lies_outside() {
     }
     stop.store(true, Ordering::Relaxed);
     racer.join().unwrap();
-    assert!(bound > 0, "no look-up hit the good moment");
+    assert!(bound > 0, "no look-up of {tries} hit the good moment");
 }
