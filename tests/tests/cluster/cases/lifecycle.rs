@@ -164,7 +164,7 @@ fn sta_2_exit_codes_decide_the_phase_of_a_pod_that_was_deleted() {
 #[test]
 fn sta_2c_a_pod_that_is_active_for_too_long_fails_with_its_exit_code() {
     let Some(rig) = Rig::register() else { return };
-    let spec = "  restartPolicy: Never\n  activeDeadlineSeconds: 5\n";
+    let spec = "  restartPolicy: Never\n  activeDeadlineSeconds: 15\n";
     rig.cluster.apply(&bound("late", "", spec, &container("c", POLITE, ""))).unwrap();
     let pod = wait_phase(&rig, "late", "Failed");
     assert_eq!(pod["status"]["reason"], "DeadlineExceeded");

@@ -219,7 +219,7 @@ fn sta_1_a_finished_pod_stays_finished() {
 #[test]
 fn sta_2c_a_pod_that_is_active_for_too_long_fails() {
     let Some(mut node) = chosen_node() else { return };
-    let limits = "  restartPolicy: Never\n  activeDeadlineSeconds: 5\n  terminationGracePeriodSeconds: 10\n";
+    let limits = "  restartPolicy: Never\n  activeDeadlineSeconds: 15\n  terminationGracePeriodSeconds: 10\n";
     node.put("late.yaml", shell_pod("late", WAIT, limits)).unwrap();
     node.wait_running("late", SOON).unwrap();
     let seen = wait_phase(&mut node, "late", "Failed");
