@@ -155,24 +155,17 @@ impl StatusWrites {
                 self.hold(now, chance, refusal.retry_after);
                 self.order.add(now, Urgency::Soon, uid);
             }
-            // Rights may be granted at any time, and a rotated certificate may be known soon.
-            401 | 403 => {
-                entry.failures += 1;
-                if entry.failures == 1 {
-                    tracing::warn!(pod = %uid, status, "pod status was refused: {message}");
-                }
-                let at = now.after(BACKOFF.wait(entry.failures, chance));
-                entry.retry_at = Some(at);
-                self.order.add(at, Urgency::Usual, uid);
-            }
-            // Another pod has its name, which the watch will say, or others wrote at the same time; or it is not valid for
-            // this server, which may be upgraded.
+            // Rights may be granted at any time, and a rotated certificate may be known soon. Or another pod has its name,
+            // which the watch will say, others wrote at the same time, or it is not valid for this server, which may be
+            // upgraded.
             _ => {
                 entry.failures += 1;
                 if entry.failures == 1 {
                     tracing::warn!(pod = %uid, status, "pod status was refused, it is tried again: {message}");
                 }
-                let at = now.after(RECONCILE);
+                let rights = matches!(status, 401 | 403);
+                let wait = if rights { BACKOFF.wait(entry.failures, chance) } else { RECONCILE };
+                let at = now.after(wait);
                 entry.retry_at = Some(at);
                 self.order.add(at, Urgency::Usual, uid);
             }

@@ -20,6 +20,12 @@ fn recorded(object: &str) -> Value {
 }
 
 /// A runtime without special abilities, and volumes of which nothing is known.
+/// The first attempt at a pod's first container.
+fn first<'a>(spec: &'a PodSpec, image: &'a FoundImage, node: &'a NodeConfig) -> Attempt<'a> {
+    let (container, mounting) = (&spec.containers[0], mounting(node));
+    Attempt { spec, container, attempt: 0, image, pod_ips: &[], mounting, env_files: &[], target: None }
+}
+
 fn mounting(config: &NodeConfig) -> volumes::Mounting<'_> {
     static NONE: components::volumes::PodVolumes =
         components::volumes::PodVolumes { planned: 0, refs: 0, volumes: Vec::new() };
@@ -220,17 +226,7 @@ fn check_user(pod: (Option<i64>, Option<bool>), own: (Option<i64>, Option<bool>)
     let username = if numeric.is_some() { String::new() } else { image.to_owned() };
     let image = FoundImage { image_ref: "i".into(), uid: numeric, username };
     let node = fixtures::node();
-    let (container, mounting) = (&spec.containers[0], mounting(&node));
-    let attempt = Attempt {
-        spec: &spec,
-        container,
-        attempt: 0,
-        image: &image,
-        pod_ips: &[],
-        mounting,
-        env_files: &[],
-        target: None,
-    };
+    let attempt = first(&spec, &image, &node);
     let said = match security::of_container(&attempt, &node, None) {
         Ok(made) => made.run_as_user.map_or(made.run_as_username, |uid| uid.to_string()),
         Err(error) => error,
@@ -269,17 +265,7 @@ fn secured(change: impl FnOnce(&mut PodSpec, &mut NodeConfig)) -> (ContainerSecu
     let (mut spec, mut node) = (fixtures::spec("always a"), fixtures::node());
     change(&mut spec, &mut node);
     let image = FoundImage { image_ref: "i".into(), uid: None, username: String::new() };
-    let (container, mounting) = (&spec.containers[0], mounting(&node));
-    let attempt = Attempt {
-        spec: &spec,
-        container,
-        attempt: 0,
-        image: &image,
-        pod_ips: &[],
-        mounting,
-        env_files: &[],
-        target: None,
-    };
+    let attempt = first(&spec, &image, &node);
     (security::of_container(&attempt, &node, None).unwrap(), security::of_sandbox(&spec, None))
 }
 
@@ -359,18 +345,7 @@ fn a_user_namespace_reaches_sandbox_and_containers() {
     let users = Some(IdRange { first: 65_536, length: 65_536 });
     let site = Site { users, ..site(&node, &machine) };
     let image = FoundImage { image_ref: "i".into(), uid: None, username: String::new() };
-    let container = &spec.containers[0];
-    let mounting = mounting(&node);
-    let attempt = Attempt {
-        spec: &spec,
-        container,
-        attempt: 0,
-        image: &image,
-        pod_ips: &[],
-        mounting,
-        env_files: &[],
-        target: None,
-    };
+    let attempt = first(&spec, &image, &node);
     assert_eq!(sandbox(&spec, site, 0).unwrap().security.namespaces.users, users);
-    assert_eq!(super::container(&attempt, site).unwrap().security.namespaces.users, users);
+    assert_eq!(container(&attempt, site).unwrap().security.namespaces.users, users);
 }
