@@ -80,15 +80,18 @@ fn read_file(path: &Path) -> Result<Option<Vec<u8>>, String> {
         }
         Err(error) => return Err(error.to_string()),
     };
-    let kind = file.metadata().map_err(|e| e.to_string())?.file_type();
+    let metadata = file.metadata().map_err(|e| e.to_string())?;
+    let kind = metadata.file_type();
     if kind.is_dir() {
         return Ok(None);
     }
     if !kind.is_file() {
         return Err("it is no regular file".to_owned());
     }
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    let most = MAX_BYTES as u64 + 1;
+    // One byte more than it has, so that its end is seen without growing.
+    let mut bytes = Vec::with_capacity(usize::try_from(most.min(metadata.len() + 1)).unwrap_or(MAX_BYTES));
+    file.take(most).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     Ok(Some(bytes))
 }
 
