@@ -28,6 +28,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::logind::ShutdownLock;
 use crate::port::Port;
 
 pub use self::machine::{machine, swap_on};
@@ -36,7 +37,7 @@ pub use self::shared::share;
 pub use self::shutdown::shutdown_under_way;
 
 /// Where pods' things lie. Nothing outside is ever removed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct HostConfig {
     /// Directory of pod directories, `ROOT/pods`.
     pub pods_dir: String,
@@ -44,6 +45,8 @@ pub struct HostConfig {
     pub pod_logs_dir: String,
     /// `cgroupRoot` in cgroupfs form; `/` or empty for the root of each hierarchy.
     pub cgroup_root: String,
+    /// Delays a shutdown of the machine while it is held.
+    pub shutdown_lock: ShutdownLock,
 }
 
 /// Why something on this host did not work.
@@ -182,6 +185,10 @@ impl Inner {
                 let found = keys.iter().map(|key| env_file::find(key).map_err(|error| error.message)).collect();
                 Ok(Answer::Host(HostAnswer::EnvFilesRead(found)))
             }
+            HostEffect::AllowShutdown => {
+                self.config.shutdown_lock.release();
+                Ok(Answer::Nothing)
+            }
             HostEffect::ReadLogins { paths } => {
                 let (logins, problems) = logins::read(paths);
                 Ok(Answer::Host(HostAnswer::LoginsRead { logins, problems }))
@@ -296,7 +303,12 @@ mod tests {
         fn new() -> Self {
             let top = tempfile::tempdir().unwrap();
             let at = |name: &str| top.path().join(name).display().to_string();
-            let config = HostConfig { pods_dir: at("pods"), pod_logs_dir: at("logs"), cgroup_root: String::new() };
+            let config = HostConfig {
+                pods_dir: at("pods"),
+                pod_logs_dir: at("logs"),
+                cgroup_root: String::new(),
+                shutdown_lock: ShutdownLock::default(),
+            };
             // No cgroup is touched here: the hierarchy is an empty folder.
             let line = format!("1 1 0:1 / {} rw - cgroup2 cgroup2 rw", at("cgroup"));
             let cgroups = Cgroups::find(&mounts::parse(&line), "").unwrap();

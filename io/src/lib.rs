@@ -7,6 +7,7 @@ pub mod dispatch;
 pub mod hooks;
 pub mod host;
 pub mod klog;
+pub mod logind;
 pub mod logs;
 pub mod metrics;
 pub mod port;

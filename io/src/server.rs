@@ -23,6 +23,7 @@ mod streams;
 mod tls;
 mod usage;
 
+pub use self::health::syncloop_problem;
 pub use self::tls::{TlsPolicy, TlsSource};
 
 use self::connection::Acceptor;

@@ -222,6 +222,7 @@ fn keep_node(
         shutting_down: sources.shutdown.began.is_some(),
         now,
     });
+    agent.tell_shutdown(sources.shutdown.began.is_some());
     // Whether it is ready is told at once, the rest in its time.
     let flipped = agent.ready.replace(unready.is_empty()) != Some(unready.is_empty());
     if timers.node_due(TimerKind::NodeStatus) || flipped {

@@ -1,7 +1,7 @@
 //! Graceful shutdown of the node: pods end in bands of priority, the lowest first, each band with its own time.
 //!
 //! Reads the announcement, the bands of [`NodeConfig`] and the stages of pods; writes [`NodeShutdown`] and the
-//! kubelet's `graceful_node_shutdown_state`. A band is over when all of its pods have ended or its time has passed.
+//! kubelet's `graceful_node_shutdown_state`, and lets the machine go down in the end. A band is over when all of its pods have ended or its time has passed.
 
 use bevy_ecs::prelude::*;
 use components::edge::control::ControlIngress;
@@ -13,8 +13,8 @@ use components::world::{Desired, Lifecycle, NodeShutdown, PodIndex, Stage};
 use engine::{Clock, Engine, Inbox, NewWork, Outbox, Owner, Phase, TimerKind, Timers, Touched};
 use std::time::Duration;
 
-/// Time for the state file.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for the state file, and to let the machine go down.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Systems of this domain.
 #[derive(SystemSet, Debug, Clone, PartialEq, Eq, Hash)]
@@ -103,6 +103,8 @@ fn advance_shutdown(
         index.by_uid.values().for_each(|pod| touched.add(*pod));
         if shutdown.done {
             tracing::info!("The node's pods have ended or have used up their time");
+            let why = Why { system: "shutdown", rule: "no pod needs the machine any longer" };
+            emit(&mut outbox, why, HostEffect::AllowShutdown);
             state = Some((Some(shutdown.started), Some(now.wall)));
         }
     }
@@ -143,17 +145,19 @@ fn write_state(outbox: &mut Outbox, config: &NodeConfig, start: Option<Wall>, en
     let content = format!("{{\"startTime\":\"{}\",\"endTime\":\"{}\"}}", stamp(start), stamp(end));
     let path = format!("{}/graceful_node_shutdown_state", config.root_dir);
     let files = vec![File { path, mode: 0o600, content }];
+    let why = Why { system: "shutdown", rule: "a restart in between goes on with it" };
+    let write = PrepareContainer { dirs: Vec::new(), files, sub_paths: Vec::new() };
+    emit(outbox, why, HostEffect::PrepareContainer(Box::new(write)));
+}
+
+fn emit(outbox: &mut Outbox, why: Why, effect: HostEffect) {
     outbox.emit(NewWork {
         owner: Owner::Node,
         lane: Lane::Free,
         chained: false,
-        timeout: WRITE_TIMEOUT,
-        why: Why { system: "shutdown", rule: "a restart in between goes on with it" },
-        effect: Effect::Host(HostEffect::PrepareContainer(Box::new(PrepareContainer {
-            dirs: Vec::new(),
-            files,
-            sub_paths: Vec::new(),
-        }))),
+        timeout: TIMEOUT,
+        why,
+        effect: Effect::Host(effect),
     });
 }
 

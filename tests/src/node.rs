@@ -26,6 +26,8 @@ pub struct Node {
     crictl: Crictl,
     /// Given with `--kubeconfig`, where there is a cluster.
     pub kubeconfig: Option<PathBuf>,
+    /// Variables of its environment, besides the test's own.
+    pub environment: Vec<(&'static str, String)>,
     /// The runtime and everything else below ticklet. Declared after the process: it goes first.
     pub lab: Lab,
 }
@@ -34,7 +36,15 @@ impl Node {
     /// A node without a running ticklet.
     pub fn new(lab: Lab) -> Result<Self> {
         let [port, healthz_port] = free_ports()?;
-        let node = Self { ticklet: None, port, healthz_port, crictl: lab.crictl()?, kubeconfig: None, lab };
+        let node = Self {
+            ticklet: None,
+            port,
+            healthz_port,
+            crictl: lab.crictl()?,
+            kubeconfig: None,
+            environment: Vec::new(),
+            lab,
+        };
         fs::create_dir_all(node.manifests())?;
         fs::write(node.config_file(), node.configuration())?;
         Ok(node)
@@ -149,6 +159,7 @@ authorization:
         if let Some(kubeconfig) = &self.kubeconfig {
             command.arg("--kubeconfig").arg(kubeconfig);
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         self.ticklet = Some(child);

@@ -15,6 +15,8 @@ mod health;
 mod input;
 #[path = "containerd/lab.rs"]
 mod lab;
+#[path = "containerd/machine.rs"]
+mod machine;
 #[path = "containerd/matrix.rs"]
 mod matrix;
 #[path = "containerd/pods.rs"]

@@ -20,6 +20,7 @@ use io::clock::Clock;
 use io::cri::{CriOptions, CriPort};
 use io::dispatch::{Dispatcher, Limits, Ports};
 use io::host::{Host, HostConfig};
+use io::logind::{self, LogindConfig, ShutdownLock};
 use io::probes::ProbesPort;
 use io::sources::{SourcesOptions, SourcesPort};
 use io::store::Store;
@@ -50,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) api: Option<(PathBuf, Rates)>,
     /// How much runs at a time.
     pub(crate) limits: Limits,
+    /// What to ask logind for; `None` when it is none of this node's business.
+    pub(crate) logind: Option<LogindConfig>,
     /// Record ticks below `ROOT/traces`.
     pub(crate) record: bool,
 }
@@ -98,7 +101,11 @@ pub(crate) fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::R
         pods_dir: format!("{}/pods", plan.config.root_dir),
         pod_logs_dir: plan.config.pod_logs_dir.clone(),
         cgroup_root: plan.config.cgroup_root.clone(),
+        shutdown_lock: ShutdownLock::default(),
     };
+    if let Some(logind) = plan.logind {
+        tokio::spawn(logind::watch(logind, host.shutdown_lock.clone(), ingress.clone()));
+    }
     let ports = Ports {
         cri: CriPort::new(&plan.cri, ingress.clone())?,
         host: Host::new(host)?,

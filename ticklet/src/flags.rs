@@ -154,6 +154,25 @@ mod tests {
         assert_eq!(shown, [expect], "{args}");
     }
 
+    /// The command lines of the units in `docs/systemd`, with what kubeadm puts into its variables.
+    #[test]
+    fn units_of_the_documents_start() {
+        let kubeadm = [
+            ("$KUBELET_KUBECONFIG_ARGS", "--bootstrap-kubeconfig=/etc/b.conf --kubeconfig=/etc/kubelet.conf"),
+            ("$KUBELET_CONFIG_ARGS", "--config=/var/lib/kubelet/config.yaml"),
+            ("$KUBELET_KUBEADM_ARGS", "--node-ip=192.0.2.1 --node-labels=a=b --pod-infra-container-image=pause:3"),
+            ("$KUBELET_EXTRA_ARGS", "--cgroup-root=/kubelet --fail-swap-on=false --provider-id=kind://docker/c/n"),
+        ];
+        let units =
+            [include_str!("../../docs/systemd/ticklet.service"), include_str!("../../docs/systemd/20-ticklet.conf")];
+        let files = units.map(|unit| {
+            let line = unit.lines().filter_map(|line| line.strip_prefix("ExecStart=/usr/bin/ticklet ")).next().unwrap();
+            let args = kubeadm.iter().fold(line.to_owned(), |line, (name, value)| line.replace(name, value));
+            run(&args).flags.config
+        });
+        assert_eq!(files, ["/etc/kubernetes/kubelet.yaml", "/var/lib/kubelet/config.yaml"]);
+    }
+
     #[test]
     fn spellings() {
         use serde_json::json;

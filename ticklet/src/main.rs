@@ -10,6 +10,7 @@ mod reviews;
 mod run;
 mod serving;
 mod sim_cli;
+mod systemd;
 mod trace_cli;
 mod up;
 

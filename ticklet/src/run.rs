@@ -17,6 +17,7 @@ use io::cri::streams::StreamCalls;
 use io::cri::usage::UsageCalls;
 use io::dispatch::Limits;
 use io::klog::LogFormat;
+use io::logind::LogindConfig;
 use io::sources::{SourcesOptions, UrlSource};
 use io::stats::Stats;
 use io::store::state_files::{self, Policies};
@@ -161,6 +162,11 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> anyhow::Result<Plan> 
     if api.is_some() {
         node.object = Some(Box::new(compose::object::object(config, flags, &machine)?));
     }
+    let needed: u32 = node.shutdown_bands.iter().map(|band| band.seconds).sum();
+    let logind = (needed > 0).then(|| LogindConfig {
+        needed: Duration::from_secs(needed.into()),
+        drop_ins: PathBuf::from("/etc/systemd/logind.conf.d"),
+    });
     Ok(Plan {
         config: node,
         machine,
@@ -172,6 +178,7 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> anyhow::Result<Plan> 
         sources: SourcesOptions { paths: path.into_iter().collect(), url },
         api,
         limits: Limits { pulls, ..Limits::default() },
+        logind,
         record: true,
     })
 }
@@ -202,9 +209,6 @@ async fn serve(
     let runtime_cgroups = &loaded.flags.runtime_cgroups;
     let stats = crate::serving::stats_config(&loaded.config, plan.config.clone(), &plan.machine, runtime_cgroups);
     let runtime = StreamCalls::new(&plan.cri, plan.config.runtime_timeout)?;
-    if !plan.config.shutdown_bands.is_empty() {
-        tracing::warn!("Shutdowns of the node are announced by SIGPWR; logind is not asked by this version");
-    }
     let api = plan.api.clone();
     let node = compose::start(plan, store, records)?;
     let reviews = api
@@ -221,7 +225,13 @@ async fn serve(
     };
     let mode = if loaded.flags.kubeconfig.is_empty() { "standalone" } else { "in a cluster" };
     tracing::info!(node = %name, mode, "Started ticklet");
-    let broken = until_stopped(&node).await?;
+    crate::systemd::ready();
+    let limit = crate::serving::syncloop_limit(&loaded.config);
+    let alive = tokio::spawn(crate::systemd::keep_alive(Arc::clone(&node.snapshots), node.clock, limit));
+    let broken = until_stopped(&node).await;
+    crate::systemd::stopping();
+    alive.abort();
+    let broken = broken?;
     if let Some(server) = server {
         server.stop(SERVER_GRACE).await;
     }

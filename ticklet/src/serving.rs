@@ -40,7 +40,6 @@ pub(crate) fn config(
     let optional = |port: i32| u16::try_from(port).ok().filter(|port| *port != 0);
     let files = (!config.tls_cert_file.is_empty())
         .then(|| (PathBuf::from(&config.tls_cert_file), PathBuf::from(&config.tls_private_key_file)));
-    let sync = config.sync_frequency.0.unsigned_abs();
     Ok(Some(ServerConfig {
         address: address("address", &config.address)?,
         port: u16::try_from(config.port).unwrap_or(0),
@@ -71,8 +70,13 @@ pub(crate) fn config(
         },
         configz: serde_json::to_string(&config.redacted().configz())?,
         node_name: machine.hostname.to_lowercase(),
-        syncloop_limit: SYNCLOOP_FLOOR.max(Duration::from_nanos(sync) * 2),
+        syncloop_limit: syncloop_limit(config),
     }))
+}
+
+/// How long the node may go without a tick.
+pub(crate) fn syncloop_limit(config: &KubeletConfiguration) -> Duration {
+    SYNCLOOP_FLOOR.max(Duration::from_nanos(config.sync_frequency.0.unsigned_abs()) * 2)
 }
 
 fn optional_path(path: &str) -> Option<PathBuf> {

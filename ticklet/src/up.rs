@@ -118,6 +118,7 @@ async fn foreground(args: &ArgMatches, root: &Path, paths: Vec<PathBuf>) -> anyh
         sources: SourcesOptions { paths, url: None },
         api: None,
         limits: Limits { pulls: 4, ..Limits::default() },
+        logind: None,
         record: true,
     };
     let node = compose::start(plan, store, records)?;

@@ -13,13 +13,14 @@ use crate::run::{command, has_program, output, run};
 type IsThere = fn() -> bool;
 
 /// Debian packages the lab needs, each with a sign that it is there.
-const PACKAGES: [(&str, IsThere); 6] = [
+const PACKAGES: [(&str, IsThere); 7] = [
     ("runc", || has_program("runc")),
     ("containernetworking-plugins", || Path::new(tests::lab::CNI_PLUGINS).join("bridge").exists()),
     ("busybox-static", || tests::lab::busybox().is_ok()),
     ("iptables", || has_program("iptables")),
     ("iproute2", || has_program("ip")),
     ("curl", || has_program("curl")),
+    ("dbus-daemon", || has_program("dbus-daemon")),
 ];
 
 /// Installs what is missing for checks and tests, and cleans up after a run that was killed.

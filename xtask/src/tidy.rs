@@ -3,6 +3,7 @@
 //! Decides whether layers import only what the design allows and whether files follow the house rules. Reads the
 //! repository and `cargo metadata`; writes nothing. One line per finding: rule, place, what to do.
 
+mod board;
 mod imports;
 mod licences;
 mod map;
@@ -35,6 +36,7 @@ fn findings() -> Result<Vec<String>> {
     findings.extend(licences::check()?);
     findings.extend(sources::check(&root, &files)?);
     findings.extend(map::check(&root)?);
+    findings.extend(board::check(&root)?);
     Ok(findings)
 }
 

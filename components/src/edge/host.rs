@@ -42,6 +42,8 @@ pub enum HostEffect {
         /// The files: `config.json`s, then `.dockercfg`s.
         paths: Vec<String>,
     },
+    /// Delay a shutdown of the machine no longer. Idempotent.
+    AllowShutdown,
 }
 
 /// One value of an environment file.

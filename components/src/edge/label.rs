@@ -177,6 +177,7 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         HostEffect::SetCgroups(cgroups) => write!(f, "SetCgroups {}", cgroups.len()),
         HostEffect::ReadEnvFiles(keys) => write!(f, "ReadEnvFiles {} values", keys.len()),
         HostEffect::ReadLogins { .. } => f.write_str("ReadLogins"),
+        HostEffect::AllowShutdown => f.write_str("AllowShutdown"),
     }
 }
 

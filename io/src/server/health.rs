@@ -10,8 +10,14 @@ pub(super) const CHECKS: [&str; 3] = ["ping", "log", "syncloop"];
 /// Why a check fails; `None` when it passes.
 pub(super) fn problem(check: &str, snapshot: &Snapshot, now: Mono, limit: Duration) -> Option<String> {
     // Being able to answer is all that `ping` and `log` can show: logs are written without a queue.
+    (check == "syncloop").then(|| syncloop_problem(snapshot, now, limit)).flatten()
+}
+
+/// Why the core counts as stuck; `None` while its last tick is no older than `limit`.
+#[must_use]
+pub fn syncloop_problem(snapshot: &Snapshot, now: Mono, limit: Duration) -> Option<String> {
     let since = now.since(snapshot.mono);
-    (check == "syncloop" && since > limit).then(|| format!("no tick for {} s", since.as_secs()))
+    (since > limit).then(|| format!("no tick for {} s", since.as_secs()))
 }
 
 /// Status code and body for a set of checks.

@@ -230,7 +230,8 @@ impl Checks {
             HostEffect::PrepareContainer(_)
             | HostEffect::SetCgroups(_)
             | HostEffect::ReadEnvFiles(_)
-            | HostEffect::ReadLogins { .. } => {}
+            | HostEffect::ReadLogins { .. }
+            | HostEffect::AllowShutdown => {}
             HostEffect::SetUpVolume(setup) if self.cleaned.contains(uid) => {
                 let text = format!("volume {} of {uid} is set up although its remains were removed", setup.name());
                 self.violate(text, now);

@@ -284,6 +284,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::SetCgroups(_) => "SetCgroups",
             HostEffect::ReadEnvFiles(_) => "ReadEnvFiles",
             HostEffect::ReadLogins { .. } => "ReadLogins",
+            HostEffect::AllowShutdown => "AllowShutdown",
         },
         Effect::Hooks(HooksEffect::CallHttp(_)) => "CallHttp",
         Effect::Api(ApiEffect::Request(request)) => request.method.as_str(),

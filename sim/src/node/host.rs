@@ -64,6 +64,7 @@ impl Host {
                 let value = |key: &EnvFileKey| self.env.get(&(key.path.clone(), key.key.clone())).cloned();
                 Ok(Some(HostAnswer::EnvFilesRead(keys.iter().map(|key| Ok(value(key))).collect())))
             }
+            HostEffect::AllowShutdown => Ok(None),
             HostEffect::ReadLogins { .. } => {
                 Ok(Some(HostAnswer::LoginsRead { logins: self.logins.clone(), problems: Vec::new() }))
             }

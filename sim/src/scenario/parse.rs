@@ -239,6 +239,7 @@ fn whole(words: &[&str]) -> Result<Afterwards, String> {
         ["no", "effect", name, target, "from", from, "to", to] => {
             Afterwards::NoEffect(format!("{name} default/{target}"), duration(from)?, duration(to)?)
         }
+        ["count", name, n] => Afterwards::Count((*name).to_owned(), number(n)?),
         ["count", name, target, n] => Afterwards::Count(format!("{name} default/{target}"), number(n)?),
         ["times", name, target, times @ ..] => {
             let times: Result<Vec<_>, _> = times.iter().map(|t| duration(t)).collect();

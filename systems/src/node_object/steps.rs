@@ -130,6 +130,8 @@ pub(crate) struct NodeAgent {
     pub(super) cidr: Cidr,
     /// `spec.unschedulable` as last told.
     unschedulable: bool,
+    /// Whether a shutdown of the machine was told last.
+    shutting_down: bool,
     seed: u64,
     drawn: u64,
 }
@@ -153,6 +155,7 @@ impl NodeAgent {
             reboot_told: false,
             cidr: Cidr { told: String::new(), telling: None, retry_at: None },
             unschedulable: false,
+            shutting_down: false,
             seed,
             drawn: 0,
         }
@@ -288,6 +291,16 @@ impl NodeAgent {
         let spread = if changed || self.reported.is_none() { self.draw() - 0.5 } else { 0.0 };
         self.spread = spread;
         Some((Doing::Report, write(name, &patch)))
+    }
+
+    /// Tells that a shutdown began, or was called off.
+    pub(super) fn tell_shutdown(&mut self, shutting_down: bool) {
+        if shutting_down != self.shutting_down {
+            self.shutting_down = shutting_down;
+            let what = if shutting_down { "event" } else { "cancellation" };
+            let message = format!("Shutdown manager detected shutdown {what}");
+            self.events.push(NodeEvent { warning: false, reason: "NodeShutdown", message });
+        }
     }
 
     fn tell_cordon(&mut self, cordoned: bool, name: &str) {

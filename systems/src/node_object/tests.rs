@@ -266,6 +266,22 @@ fn a_status_is_written_when_it_changes_or_was_not_for_long() {
 }
 
 #[test]
+fn a_shutdown_and_its_end_are_told_once_each() {
+    let mut rig = Rig::new();
+    for shutting_down in [false, true, true, false, false] {
+        rig.agent.tell_shutdown(shutting_down);
+    }
+    let told: Vec<String> = rig.agent.events.drain(..).map(|e| format!("{}: {}", e.reason, e.message)).collect();
+    assert_eq!(
+        told,
+        [
+            "NodeShutdown: Shutdown manager detected shutdown event",
+            "NodeShutdown: Shutdown manager detected shutdown cancellation"
+        ]
+    );
+}
+
+#[test]
 fn a_node_that_exists_is_reconciled() {
     let mut rig = Rig::new();
     rig.next(0).unwrap();

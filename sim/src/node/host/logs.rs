@@ -57,7 +57,8 @@ impl Host {
             | HostEffect::SetUpVolume(_)
             | HostEffect::SetCgroups(_)
             | HostEffect::ReadEnvFiles(_)
-            | HostEffect::ReadLogins { .. } => {}
+            | HostEffect::ReadLogins { .. }
+            | HostEffect::AllowShutdown => {}
         }
         Ok(None)
     }
