@@ -182,6 +182,11 @@ impl Inner {
                 let found = keys.iter().map(|key| env_file::find(key).map_err(|error| error.message)).collect();
                 Ok(Answer::Host(HostAnswer::EnvFilesRead(found)))
             }
+            HostEffect::ReadMemory { pod, containers } => {
+                let used = |path: &String| self.cgroups.memory(path);
+                let containers = containers.iter().map(used).collect::<Result<_, _>>()?;
+                Ok(Answer::Host(HostAnswer::MemoryRead { pod: used(pod)?, containers }))
+            }
             HostEffect::ReadLogins { paths } => {
                 let (logins, problems) = logins::read(paths);
                 Ok(Answer::Host(HostAnswer::LoginsRead { logins, problems }))

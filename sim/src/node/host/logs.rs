@@ -57,6 +57,7 @@ impl Host {
             | HostEffect::SetUpVolume(_)
             | HostEffect::SetCgroups(_)
             | HostEffect::ReadEnvFiles(_)
+            | HostEffect::ReadMemory { .. }
             | HostEffect::ReadLogins { .. } => {}
         }
         Ok(None)
