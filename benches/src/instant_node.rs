@@ -187,7 +187,7 @@ impl InstantNode {
                 uid: None,
                 username: String::new(),
             })),
-            CriEffect::SetPodCidr { .. } => return Answer::Nothing,
+            CriEffect::SetPodCidr { .. } | CriEffect::UpdateContainer { .. } => return Answer::Nothing,
             CriEffect::ListImages => CriAnswer::ImagesListed(Vec::new()),
             CriEffect::PullImage { image, .. } => CriAnswer::ImagePulled { image_ref: image.as_str().into() },
             CriEffect::CreateContainer { sandbox_config, config, .. } => {
@@ -316,6 +316,7 @@ fn status(pod: &Made, id: &ContainerId, name: &Arc<str>, attempt: u32) -> Contai
         image_ref: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef".to_owned(),
         user: None,
         log_path: pod.log_path.clone(),
+        size: None,
     }
 }
 

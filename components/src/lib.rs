@@ -16,6 +16,7 @@ pub mod planted;
 pub mod probes;
 pub mod quantity;
 pub mod registry;
+pub mod resize;
 pub mod scheduling;
 pub mod snapshot;
 pub mod spec;

@@ -5,7 +5,7 @@ pub mod cgroups;
 mod limits;
 
 pub use api::{ApiConfig, ObjectStrategy};
-pub use limits::{NodeLimits, UserIds};
+pub use limits::{NodeLimits, ResizeLimits, UserIds};
 pub mod object;
 pub mod reclaim;
 
@@ -99,6 +99,9 @@ pub struct NodeConfig {
     /// How the node shows itself to the API server; `None` for a standalone node.
     #[serde(default)]
     pub object: Option<Box<object::NodeObjectConfig>>,
+    /// What a resize may change.
+    #[serde(default)]
+    pub resize: ResizeLimits,
 }
 
 impl NodeConfig {
@@ -150,6 +153,7 @@ impl Default for NodeConfig {
             stop_signals: false,
             reclaim: reclaim::ReclaimConfig::default(),
             object: None,
+            resize: ResizeLimits::default(),
         }
     }
 }

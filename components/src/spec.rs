@@ -87,6 +87,8 @@ pub struct PodSpec {
     pub containers: Vec<ContainerSpec>,
     /// `spec.readinessGates`: conditions of others that count for `Ready`, in order.
     pub readiness_gates: Vec<Arc<str>>,
+    /// `metadata.generation`; 0 where there is none.
+    pub generation: i64,
     /// Reason and message, where this version of ticklet cannot run it.
     pub refused: Option<(&'static str, String)>,
     /// The defaulted object without status, as JSON.
@@ -182,7 +184,7 @@ pub struct PodSecurity {
 }
 
 /// Amounts of resources.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Resources {
     /// CPU in thousandths of a core, rounded up.
     pub cpu_milli: Option<i64>,
@@ -197,7 +199,7 @@ pub struct Resources {
 }
 
 /// Requests and limits.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct ResourceRequirements {
     /// Requests, defaulted from limits where the API does so.
     pub requests: Resources,
@@ -262,6 +264,8 @@ pub struct ContainerSpec {
     pub pre_stop_json: String,
     /// Requests and limits.
     pub resources: ResourceRequirements,
+    /// What becomes of it when they change.
+    pub resize_policy: crate::resize::ResizePolicy,
     /// Volume mounts in order.
     pub mounts: Vec<VolumeMount>,
     /// `terminationMessagePath`.

@@ -3,6 +3,8 @@
 pub mod json;
 pub mod parse;
 
+use crate::resize::ResizeConditions;
+use crate::spec::{ResourceRequirements, Resources};
 use crate::time::Wall;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -65,7 +67,27 @@ pub struct PodStatus {
     pub containers: Vec<ContainerReport>,
     /// Ephemeral containers in spec order.
     pub ephemeral_containers: Vec<ContainerReport>,
+    /// Conditions of a resize; a pod that has ended has none.
+    #[serde(skip)]
+    pub resize: Option<Box<ResizeConditions>>,
+    /// Resources of the pod as a whole, where they are shown.
+    #[serde(skip)]
+    pub whole: Option<Box<WholeResources>>,
 }
+
+/// Resources of a pod as a whole.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct WholeResources {
+    /// `allocatedResources`: what is requested and was granted.
+    pub allocated: Resources,
+    /// `resources`: what is in force.
+    pub resources: ResourceRequirements,
+}
+
+/// Condition of a resize that was not granted.
+pub const RESIZE_PENDING: &str = "PodResizePending";
+/// Condition of a resize that is not in force everywhere.
+pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 
 /// One condition.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -112,6 +134,12 @@ impl ConditionKind {
         Self::AllContainersRestarting,
     ];
 
+    /// True for the name of a condition that the kubelet owns, those of a resize included.
+    #[must_use]
+    pub fn is_own(name: &str) -> bool {
+        matches!(name, RESIZE_PENDING | RESIZE_IN_PROGRESS) || Self::ALL.iter().any(|kind| kind.as_str() == name)
+    }
+
     /// As the API spells it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -150,6 +178,22 @@ pub struct ContainerReport {
     pub container_id: String,
     /// uid, gid, supplemental groups.
     pub user: Option<(i64, i64, Vec<i64>)>,
+    /// What it has, where that differs from what is allocated to it; what ended has what was allocated.
+    #[serde(skip)]
+    pub actual: Option<Box<ActualSize>>,
+}
+
+/// What a container has of CPU and memory; `None` is what is allocated.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct ActualSize {
+    /// Requested CPU in thousandths.
+    pub cpu_request: Option<i64>,
+    /// Limit of CPU in thousandths.
+    pub cpu_limit: Option<i64>,
+    /// Requested memory in bytes.
+    pub memory_request: Option<i64>,
+    /// Limit of memory in bytes.
+    pub memory_limit: Option<i64>,
 }
 
 /// State of a container as reported.

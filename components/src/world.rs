@@ -7,6 +7,7 @@
 //! | [`Observed`], [`RuntimeIndex`], [`Pleg`] | `systems::pleg` |
 //! | [`Flow`], [`ContainerRun`] | `systems::runtime` |
 //! | [`Reported`] | `systems::status` |
+//! | [`Resizing`](crate::resize::Resizing) | `systems::resize` |
 //! | [`Probes`](crate::probes::Probes) | `systems::probes` |
 //! | [`RuntimeHealth`] | `systems::health` |
 
@@ -14,6 +15,7 @@ use crate::edge::cri::{ContainerState, PodInspection, RuntimeInfo, RuntimeList, 
 use crate::edge::sources::Source;
 use crate::hooks::{HookKind, HookRun, Kill};
 use crate::ids::{ContainerId, PodUid, SandboxId, Sensitive, Ticket};
+use crate::resize::Size;
 use crate::spec::PodSpec;
 use crate::status::PodStatus;
 use crate::time::{Mono, Wall};
@@ -402,6 +404,41 @@ pub struct Flow {
     pub told_ends: BTreeSet<ContainerId>,
     /// Why instances end although their pod lives on, until that is told.
     pub kill_reasons: BTreeMap<ContainerId, String>,
+    /// Limits of the pod's cgroup as they were set last.
+    pub limits: PodLimits,
+    /// A resize that is being brought into force.
+    pub resize: Option<Box<ResizeFlow>>,
+}
+
+/// Limits of a pod's cgroup; `None` where nothing was set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PodLimits {
+    /// `cpu.shares`.
+    pub shares: Option<u64>,
+    /// CFS quota in microseconds.
+    pub quota: Option<i64>,
+    /// Memory in bytes.
+    pub memory: Option<i64>,
+}
+
+/// Memory in use: of a pod, and of some of its containers.
+pub type MemoryUse = (Option<u64>, Vec<Option<u64>>);
+
+/// How far a resize has come.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ResizeFlow {
+    /// Generation of the pod that it brings into force.
+    pub generation: i64,
+    /// What went wrong last.
+    pub error: Option<String>,
+    /// Nothing is tried before this, after an error.
+    pub retry_at: Option<Mono>,
+    /// What is used of memory was compared with lower limits.
+    pub checked: bool,
+    /// What was found to be used: of the pod, and of the containers that were asked for.
+    pub memory: Option<MemoryUse>,
+    /// Something came into force that is not recorded.
+    pub unrecorded: bool,
 }
 
 /// Kind of a piece of work under way for a pod.
@@ -443,6 +480,12 @@ pub enum Step {
     FindVolumeImage(u16),
     /// `PullImage` for the image of a volume index.
     PullVolumeImage(u16),
+    /// `SetCgroups` with new limits of the pod.
+    LimitPod(PodLimits),
+    /// `UpdateContainer` of a container index, to this size.
+    UpdateContainer(u16, ContainerId, Size),
+    /// `ReadMemory` before limits of memory become lower.
+    ReadMemory,
 }
 
 /// A container's entity belongs to its pod's.
@@ -494,6 +537,8 @@ pub struct ContainerRun {
     pub env_files: Option<Vec<Result<Option<Sensitive>, String>>>,
     /// How far the attempt being made has come.
     pub progress: Progress,
+    /// What is in force for the newest instance; `None` before it was made or noted.
+    pub size: Option<Size>,
 }
 
 /// How far a container attempt has come.

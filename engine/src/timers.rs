@@ -55,6 +55,8 @@ pub enum TimerKind {
     Objects,
     /// Ask for the tokens of a pod.
     Tokens,
+    /// Try resizes that wait.
+    Resizes,
 }
 
 /// A deadline's name.

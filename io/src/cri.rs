@@ -92,8 +92,9 @@ impl CriPort {
             CriEffect::ReadRuntime => self.read_runtime().await.map(Answer::Cri),
             CriEffect::ListRuntime => self.list_runtime().await.map(CriAnswer::RuntimeListed).map(Answer::Cri),
             CriEffect::InspectPod { uid, known } => {
-                let inspection = inspect::inspect_pod(&self.runtime, &uid, known).await?;
-                Ok(Answer::Cri(CriAnswer::PodInspected(inspection)))
+                let pod = inspect::inspect_pod(&self.runtime, &uid, known).await?;
+                let sizes = pod.containers.iter().map(|container| container.size).collect();
+                Ok(Answer::Cri(CriAnswer::PodSeen { pod, sizes }))
             }
             CriEffect::FindImage { .. } | CriEffect::ListImages | CriEffect::PullImage { .. } => {
                 self.image(effect).await
@@ -118,6 +119,7 @@ impl CriPort {
             | CriEffect::StartContainer { .. }
             | CriEffect::StopContainer { .. }
             | CriEffect::RemoveContainer { .. }
+            | CriEffect::UpdateContainer { .. }
             | CriEffect::ReopenLog { .. } => self.container(effect).await,
         }
     }
@@ -248,6 +250,12 @@ impl CriPort {
                 let request = pb::RemoveContainerRequest { container_id: id.to_string() };
                 let path = "/runtime.v1.RuntimeService/RemoveContainer";
                 gone_is_done(self.runtime.call::<_, pb::RemoveContainerResponse>(path, request).await)
+            }
+            CriEffect::UpdateContainer { id, resources } => {
+                let request = to_proto::update_container(&id, *resources);
+                let path = "/runtime.v1.RuntimeService/UpdateContainerResources";
+                self.runtime.call::<_, pb::UpdateContainerResourcesResponse>(path, request).await?;
+                Ok(Answer::Nothing)
             }
             CriEffect::ReopenLog { id } => {
                 let request = pb::ReopenContainerLogRequest { container_id: id.to_string() };

@@ -95,9 +95,10 @@ impl Kind {
     pub const fn of(effect: &Effect) -> Self {
         match effect {
             Effect::Cri(call) => match call {
-                CriEffect::RunSandbox { .. } | CriEffect::CreateContainer { .. } | CriEffect::StartContainer { .. } => {
-                    Self::Start
-                }
+                CriEffect::RunSandbox { .. }
+                | CriEffect::CreateContainer { .. }
+                | CriEffect::UpdateContainer { .. }
+                | CriEffect::StartContainer { .. } => Self::Start,
                 CriEffect::StopSandbox { .. }
                 | CriEffect::RemoveSandbox { .. }
                 | CriEffect::StopContainer { .. }

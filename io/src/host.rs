@@ -189,6 +189,11 @@ impl Inner {
                 self.config.shutdown_lock.release();
                 Ok(Answer::Nothing)
             }
+            HostEffect::ReadMemory { pod, containers } => {
+                let used = |path: &String| self.cgroups.memory(path);
+                let containers = containers.iter().map(used).collect::<Result<_, _>>()?;
+                Ok(Answer::Host(HostAnswer::MemoryRead { pod: used(pod)?, containers }))
+            }
             HostEffect::ReadLogins { paths } => {
                 let (logins, problems) = logins::read(paths);
                 Ok(Answer::Host(HostAnswer::LoginsRead { logins, problems }))

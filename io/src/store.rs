@@ -6,9 +6,12 @@
 //! nothing relied on it yet; damage before the tail is an error that names the file and what to do.
 
 mod frame;
+mod pods_state;
 pub mod state_files;
 
 use self::frame::{HEADER, Scan};
+use self::pods_state::PodsState;
+use self::state_files::StateError;
 use components::edge::store::Record;
 use components::ids::PodUid;
 use std::collections::BTreeMap;
@@ -75,6 +78,8 @@ pub struct Store {
     /// The file may be longer than `good`, from a commit that failed.
     dirty: bool,
     live: Live,
+    /// Resources of pods, which are in state files as well.
+    sizes: PodsState,
     /// Records in the file.
     written: usize,
     /// Compaction is tried from this number of records on.
@@ -105,12 +110,15 @@ impl Store {
             what: damage.what,
         })?;
         let mut live = Live::default();
+        let sizes = PodsState::new();
         let written = groups.iter().map(Vec::len).sum();
         for record in groups.into_iter().flatten() {
-            live.apply(record);
+            if !sizes.apply(&record) {
+                live.apply(record);
+            }
         }
-        let mut store =
-            Self { dir, path, file, good: good as u64, dirty: torn > 0, live, written, compact_at: 0, _lock: lock };
+        let (good, dirty) = (good as u64, torn > 0);
+        let mut store = Self { dir, path, file, good, dirty, live, sizes, written, compact_at: 0, _lock: lock };
         if torn > 0 {
             tracing::warn!(
                 path = %store.path.display(),
@@ -133,6 +141,8 @@ impl Store {
         if records.is_empty() {
             return Ok(());
         }
+        // Before the journal: the state files are never older than it.
+        self.sizes.commit(records)?;
         self.cut_back()?;
         let bytes = frame::encode(records)
             .ok_or_else(|| StoreError::TooLarge { records: records.len(), path: self.path.clone() })?;
@@ -150,16 +160,30 @@ impl Store {
         self.good += bytes.len() as u64;
         self.written += records.len();
         for record in records {
-            self.live.apply(record.clone());
+            if !matches!(record, Record::PodAllocated { .. } | Record::PodActuated { .. }) {
+                self.live.apply(record.clone());
+            }
         }
         self.compact_if_due();
         Ok(())
     }
 
+    /// Takes in what the kubelet's state files below `root` say of pods' resources, and keeps them written from now on.
+    /// Returns the records that count then.
+    ///
+    /// # Errors
+    /// When a state file cannot be read or is not what a kubelet writes.
+    pub fn adopt_states(&mut self, root: &Path) -> Result<Vec<Record>, StateError> {
+        self.sizes.adopt(root)?;
+        Ok(self.records())
+    }
+
     /// The records that count, sorted by pod: what [`Store::open`] would return now.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
-        self.live.records()
+        let mut records = self.live.records();
+        records.extend(self.sizes.records());
+        records
     }
 
     /// Length of the journal in bytes.
@@ -201,11 +225,11 @@ impl Store {
     }
 
     fn next_compaction(&self) -> usize {
-        2 * self.live.count + SLACK
+        2 * (self.live.count + self.sizes.len()) + SLACK
     }
 
     fn compact(&mut self) -> Result<(), StoreError> {
-        let records = self.live.records();
+        let records = self.records();
         let mut bytes = HEADER.to_vec();
         // In pieces, so that a large node stays far from the limit of one frame.
         for group in records.chunks(4096) {
@@ -237,7 +261,9 @@ impl Live {
             | Record::PodFinished { uid, .. }
             | Record::PodForgotten { uid }
             | Record::PodProbed { uid, .. }
-            | Record::PodEnded { uid, .. } => uid.clone(),
+            | Record::PodEnded { uid, .. }
+            | Record::PodAllocated { uid, .. }
+            | Record::PodActuated { uid, .. } => uid.clone(),
         };
         if matches!(record, Record::PodForgotten { .. }) {
             self.count -= self.pods.remove(&uid).map_or(0, |records| records.len());

@@ -80,6 +80,7 @@ pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, St
             .flatten()
             .map(|gate| gate.condition_type.as_str().into())
             .collect(),
+        generation: pod.metadata.generation.unwrap_or(0),
         refused: None,
         name: name.into(),
         json: json.into(),
@@ -153,6 +154,7 @@ fn container(c: &api::Container, kind: ContainerKind) -> ContainerSpec {
         ports_json: go_json::ports(ports),
         pre_stop_json: pre_stop.map(go_json::handler).unwrap_or_default(),
         resources: c.resources.as_ref().map(resources::requirements).unwrap_or_default(),
+        resize_policy: resources::resize_policy(c),
         mounts: c.volume_mounts.iter().flatten().map(mount).collect(),
         termination_message_path: text(&c.termination_message_path),
         termination_message_policy: text(&c.termination_message_policy),

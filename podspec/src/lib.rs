@@ -129,6 +129,12 @@ fn compile_bound(value: &Value, origin: &Origin<'_>) -> Result<Compiled, Refusal
     Ok(Compiled { spec, warnings, deleting, status_digest })
 }
 
+/// Requests and limits from their JSON text, as state files hold them; `None` when it is no such text.
+#[must_use]
+pub fn resources_of(text: &str) -> Option<components::spec::ResourceRequirements> {
+    resources::from_text(text)
+}
+
 fn check_kind(value: &Value) -> Result<(), Refusal> {
     let Some(object) = value.as_object() else { return Err(Refusal::one("must be an object of kind Pod")) };
     let mut issues = Issues::default();

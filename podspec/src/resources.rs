@@ -1,6 +1,7 @@
 //! Requests and limits: compiled numbers, sums over containers, and the QoS class.
 
 use components::quantity::Quantity;
+use components::resize::ResizePolicy;
 use components::spec::{QosClass, ResourceRequirements, Resources};
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements as ApiRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
@@ -20,6 +21,20 @@ pub(super) fn requirements(api: &ApiRequirements) -> ResourceRequirements {
         requests: api.requests.as_ref().map(list).unwrap_or_default(),
         limits: api.limits.as_ref().map(list).unwrap_or_default(),
     }
+}
+
+/// Requests and limits from their JSON text; `None` when it is no such text.
+pub(super) fn from_text(text: &str) -> Option<ResourceRequirements> {
+    serde_json::from_str::<ApiRequirements>(text).ok().map(|api| requirements(&api))
+}
+
+/// What a change of its resources does to a container that runs.
+pub(super) fn resize_policy(container: &Container) -> ResizePolicy {
+    let restarts = |name: &str| {
+        let policies = container.resize_policy.iter().flatten();
+        policies.into_iter().any(|policy| policy.resource_name == name && policy.restart_policy == "RestartContainer")
+    };
+    ResizePolicy { cpu_restarts: restarts("cpu"), memory_restarts: restarts("memory") }
 }
 
 /// Compiles one list.

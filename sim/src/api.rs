@@ -158,7 +158,11 @@ impl ApiServer {
     /// What the server answered.
     pub fn patch(&mut self, path: &str, change: &Value) -> Result<(), String> {
         let (place, _) = Place::parse(path)?;
-        let (status, body) = self.change(&place, |object| patch::merge(object, change));
+        let (status, body) = self.change(&place, |object| {
+            let before = object.get("spec").cloned();
+            patch::merge(object, change);
+            count_generation(object, before.as_ref());
+        });
         if status < 300 { Ok(()) } else { Err(body.to_string()) }
     }
 
@@ -383,6 +387,15 @@ impl ApiServer {
 
 fn not_found(place: &Place) -> (u16, Value) {
     failure(404, "NotFound", &format!("{} {:?} not found", place.resource, place.name))
+}
+
+/// A change of the spec is a new generation, where the object has them.
+fn count_generation(object: &mut Value, before: Option<&Value>) {
+    if object.get("spec") != before
+        && let Some(generation) = object.pointer_mut("/metadata/generation")
+    {
+        *generation = json!(generation.as_i64().unwrap_or(0) + 1);
+    }
 }
 
 fn failure(status: u16, reason: &str, message: &str) -> (u16, Value) {

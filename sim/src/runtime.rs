@@ -12,7 +12,7 @@ use crate::runtime::behaviour::Behaviour;
 use crate::runtime::images::{Image, Images};
 use crate::runtime::model::{Container, ContainerRequest, Refusal, RuntimeEvent, Sandbox, SandboxRequest};
 use components::edge::FailureClass;
-use components::edge::cri::{ContainerChange, ContainerState, NamespaceMode, SandboxState};
+use components::edge::cri::{ContainerChange, ContainerState, LinuxResources, NamespaceMode, SandboxState};
 use components::ids::{ContainerId, PodUid, SandboxId};
 use components::time::{Mono, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet};
@@ -242,6 +242,34 @@ impl Runtime {
         }
         self.container_event(now, &id, ContainerChange::Created);
         Ok(id)
+    }
+
+    /// `UpdateContainerResources`: what is zero stays as it is.
+    ///
+    /// # Errors
+    /// When the container is missing or has ended.
+    pub fn update_container(&mut self, now: Now, id: &ContainerId, wanted: &LinuxResources) -> Result<(), Refusal> {
+        self.advance(now);
+        let container = self.containers.get_mut(id).ok_or_else(|| missing("container", id))?;
+        if !matches!(container.state, ContainerState::Created | ContainerState::Running) {
+            let message = format!("rpc error: code = Unknown desc = container is in state {:?}", container.state);
+            return Err(Refusal::new(FailureClass::Other, message));
+        }
+        let has = &mut container.request.resources;
+        for (field, value) in [
+            (&mut has.cpu_period, wanted.cpu_period),
+            (&mut has.cpu_quota, wanted.cpu_quota),
+            (&mut has.cpu_shares, wanted.cpu_shares),
+            (&mut has.memory_limit_bytes, wanted.memory_limit_bytes),
+            (&mut has.memory_swap_limit_bytes, wanted.memory_swap_limit_bytes),
+            (&mut has.oom_score_adj, wanted.oom_score_adj),
+        ] {
+            if value != 0 {
+                *field = value;
+            }
+        }
+        has.unified.extend(wanted.unified.clone());
+        Ok(())
     }
 
     /// `StartContainer`.

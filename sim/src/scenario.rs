@@ -86,6 +86,8 @@ pub enum What {
     Shutdown(bool),
     /// The node is drained.
     Drain(Option<u32>),
+    /// A container uses so much memory.
+    UseMemory(String, u64),
     /// A path of the host appears.
     MakePath(String),
     /// The runtime's network comes or goes.
@@ -137,6 +139,10 @@ pub enum Now {
     Logs(String, String, String),
     /// Ended instances of a container in the runtime.
     Dead(String, String, usize),
+    /// What a running container has: shares, quota, memory limit.
+    Size(String, String, String),
+    /// Limits of the cgroup of a pod (by uid): shares, quota, memory, `-` for none.
+    Limits(String, String),
     /// Links to log files.
     Links(usize),
     /// Something of the API server.

@@ -107,6 +107,11 @@ scenarios! {
     removal
     removal_before_start
     removal_polite
+    resize
+    resize_crash
+    resize_refused
+    resize_restart
+    resize_waits
     restart_all
     restart_all_loop
     restart_count_from_logs

@@ -15,7 +15,7 @@ use components::edge::cri::{AppArmor, GroupsPolicy};
 use components::edge::sources::Source;
 use components::ids::PodUid;
 use components::node::{Machine, NodeConfig};
-use components::spec::PodSpec;
+use components::spec::{PodSpec, Resources};
 use fit::{Amounts, Offer, Taken};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -58,6 +58,48 @@ pub(crate) struct Node<'a> {
 /// Critical pods, as static ones are, are not refused for want of resources: others make way for them. Everything else
 /// is looked at first, so that nothing is ended in vain.
 pub(crate) fn judge(spec: &PodSpec, node: &Node<'_>, waited: Duration) -> Judgement {
+    judge_as(spec, node, waited, spec.source != Source::Api || spec.priority >= CRITICAL)
+}
+
+/// Judges what a pod that runs wants to have instead, beside the others; nobody makes way for it. Else why it waits.
+pub(crate) fn judge_resize(spec: &PodSpec, node: &Node<'_>) -> Result<(), String> {
+    match judge_as(spec, node, LABELS_LATE, false) {
+        Judgement::Refuse(_, message) => Err(message),
+        Judgement::Wait => Err("Kubelet cannot get node info.".to_owned()),
+        Judgement::Take | Judgement::Preempt(_) => Ok(()),
+    }
+}
+
+/// What a pod requests as a whole.
+pub(crate) fn requested(spec: &PodSpec) -> Resources {
+    let all = fit::requests(spec);
+    let some = |amount: i64| Some(amount).filter(|amount| *amount != 0);
+    Resources {
+        cpu_milli: some(all.cpu_milli),
+        memory_bytes: some(all.memory),
+        ephemeral_storage_bytes: some(all.storage),
+        hugepages: all.hugepages.into_iter().filter(|(_, bytes)| *bytes != 0).collect(),
+        ..Resources::default()
+    }
+}
+
+/// True when the first spec requests more CPU or memory than the second.
+fn exceeds(spec: &PodSpec, other: &PodSpec) -> bool {
+    let (mine, its) = (fit::requests(spec), fit::requests(other));
+    mine.cpu_milli > its.cpu_milli || mine.memory > its.memory
+}
+
+/// True when a pod wants more CPU or memory than is allocated to it.
+pub(crate) fn grows(allocated: &PodSpec, wanted: &PodSpec) -> bool {
+    exceeds(wanted, allocated)
+}
+
+/// True when a pod wants less of CPU or memory than is allocated to it.
+pub(crate) fn shrinks(allocated: &PodSpec, wanted: &PodSpec) -> bool {
+    exceeds(allocated, wanted)
+}
+
+fn judge_as(spec: &PodSpec, node: &Node<'_>, waited: Duration, critical: bool) -> Judgement {
     let of_api = spec.source == Source::Api;
     if of_api && node.config.object.is_some() && node.agent.known.is_none() {
         return Judgement::Wait;
@@ -72,7 +114,6 @@ pub(crate) fn judge(spec: &PodSpec, node: &Node<'_>, waited: Duration) -> Judgem
         let why = "SupplementalGroupsPolicy=Strict is not supported in this node";
         return refuse("SupplementalGroupsPolicyNotSupported", why.to_owned());
     }
-    let critical = !of_api || spec.priority >= CRITICAL;
     if !critical && let Some((name, [asked, used, most])) = node.admitted.0.lacking(spec, &offer(node.config)) {
         let amounts = format!("requested: {asked}, used: {used}, capacity: {most}");
         return refuse(&format!("OutOf{name}"), format!("Node didn't have enough resource: {name}, {amounts}"));

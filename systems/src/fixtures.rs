@@ -78,6 +78,7 @@ pub(crate) fn spec(text: &str) -> PodSpec {
         volumes: Vec::new(),
         containers,
         readiness_gates: Vec::new(),
+        generation: 0,
         refused: None,
         json: "{}".into(),
     }
@@ -100,6 +101,7 @@ fn container(name: &str, kind: ContainerKind) -> ContainerSpec {
         ports_json: String::new(),
         pre_stop_json: String::new(),
         resources: ResourceRequirements::default(),
+        resize_policy: components::resize::ResizePolicy::default(),
         mounts: Vec::new(),
         termination_message_path: "/dev/termination-log".to_owned(),
         termination_message_policy: "File".to_owned(),
@@ -166,6 +168,7 @@ fn instance(spec: &PodSpec, word: &str, sandbox: &str) -> ContainerStatus {
         image_ref: String::new(),
         user: None,
         log_path: String::new(),
+        size: None,
     }
 }
 

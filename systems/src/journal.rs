@@ -48,7 +48,11 @@ fn finished(records: &[components::edge::store::Record]) -> Finished {
             Record::PodForgotten { uid } => {
                 out.0.remove(uid);
             }
-            Record::PodAdmitted { .. } | Record::PodProbed { .. } | Record::PodEnded { .. } => {}
+            Record::PodAdmitted { .. }
+            | Record::PodProbed { .. }
+            | Record::PodEnded { .. }
+            | Record::PodAllocated { .. }
+            | Record::PodActuated { .. } => {}
         }
     }
     out
@@ -66,7 +70,11 @@ fn ended(records: &[components::edge::store::Record]) -> Ended {
             Record::PodForgotten { uid } => {
                 out.0.remove(uid);
             }
-            Record::PodAdmitted { .. } | Record::PodProbed { .. } | Record::PodFinished { .. } => {}
+            Record::PodAdmitted { .. }
+            | Record::PodProbed { .. }
+            | Record::PodFinished { .. }
+            | Record::PodAllocated { .. }
+            | Record::PodActuated { .. } => {}
         }
     }
     // A record that was offered again can come after the one that the pod is forgotten.

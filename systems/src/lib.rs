@@ -25,6 +25,7 @@ pub mod qos;
 pub mod reflector;
 pub mod registry;
 pub mod report;
+pub mod resize;
 mod restart;
 pub mod runtime;
 pub mod shutdown;
@@ -45,6 +46,7 @@ pub fn plugin(engine: &mut Engine) {
     sources::plugin(engine);
     shutdown::plugin(engine);
     lifecycle::plugin(engine);
+    resize::plugin(engine);
     objects::plugin(engine);
     registry::plugin(engine);
     volumes::plugin(engine);

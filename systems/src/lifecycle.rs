@@ -11,6 +11,7 @@ use crate::admission::{self, Admitted, Judgement};
 use crate::node_object::NodeAgent;
 use crate::planted;
 use crate::pods;
+use crate::resize;
 use crate::turns::{PlanTurn, ReclaimTurn};
 use bevy_ecs::prelude::*;
 use components::edge::control::ControlIngress;
@@ -19,6 +20,7 @@ use components::edge::store::Record;
 use components::ids::PodUid;
 use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
+use components::resize::Resizing;
 use components::time::Mono;
 use components::world::{
     Desired, Draining, EndCause, Ended, Ending, Finished, Flow, JournalBacklog, Lifecycle, NodeShutdown, Observed,
@@ -169,7 +171,7 @@ fn advance_stages(
     shutdown: Res<NodeShutdown>,
     finished: Res<Finished>,
     backlog: Res<JournalBacklog>,
-    mut pods: Query<(&PodKey, &Desired, &Observed, &Flow, &Reported, &mut Lifecycle)>,
+    mut pods: Query<(&PodKey, &Desired, &Observed, &Flow, &Reported, &mut Lifecycle, &mut Resizing)>,
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
     mut broken: ResMut<InvariantCount>,
@@ -177,7 +179,7 @@ fn advance_stages(
 ) {
     let planted = |bug| planted::is(&planted, bug);
     for pod in touched.iter() {
-        let Ok((key, desired, observed, flow, reported, mut life)) = pods.get_mut(pod) else { continue };
+        let Ok((key, desired, observed, flow, reported, mut life, mut resizing)) = pods.get_mut(pod) else { continue };
         let first_of_name = desired
             .spec
             .as_ref()
@@ -228,6 +230,9 @@ fn advance_stages(
             && !planted(Bug::WorksBeforeDurable)
         {
             outbox.record(admitted(spec));
+            if !std::mem::replace(&mut resizing.recorded, true) {
+                outbox.record(resize::allocated(spec));
+            }
         }
         if apply(&mut life, decision, &clock, &mut broken) {
             timers.arm(TimerKind::Pod, Owner::Pod(pod), clock.now.mono);

@@ -2,10 +2,12 @@
 //!
 //! Writes [`PodIndex`]; the only place that spawns or despawns pods.
 
+use crate::resize;
 use bevy_ecs::prelude::*;
 use components::edge::cri::RuntimeList;
 use components::ids::PodUid;
 use components::objects::PodRefs;
+use components::resize::Resizing;
 use components::spec::PodSpec;
 use components::time::Now;
 use components::volumes::PodVolumes;
@@ -24,6 +26,7 @@ pub fn plugin(engine: &mut engine::Engine) {
 pub fn spawn_pod(world: &mut World, spec: &Arc<PodSpec>, now: Now) -> Entity {
     let known = world.resource::<PodIndex>().by_uid.get(&spec.uid).copied();
     let pod = known.unwrap_or_else(|| spawn_entity(world, &spec.uid, now));
+    let spec = &resize::take_up(world, pod, spec);
     if let Some(mut desired) = world.get_mut::<Desired>(pod) {
         desired.spec = Some(Arc::clone(spec));
         desired.version += 1;
@@ -31,6 +34,7 @@ pub fn spawn_pod(world: &mut World, spec: &Arc<PodSpec>, now: Now) -> Entity {
         desired.delete = None;
     }
     spawn_containers(world, pod, spec);
+    resize::recall_sizes(world, pod, spec);
     enlist(world, pod, &spec.full_name(), false);
     pod
 }
@@ -40,8 +44,14 @@ pub fn spawn_unclaimed(world: &mut World, uid: &PodUid, now: Now) -> Entity {
     spawn_entity(world, uid, now)
 }
 
-/// Makes the container entities of a pod match a changed spec; containers of the same name keep what is known of them.
+/// Gives a pod a changed spec. Other resources are not had by asking for them: it keeps what is allocated to it.
 pub fn respec(world: &mut World, pod: Entity, spec: &Arc<PodSpec>) {
+    let held = resize::hold(world, pod, spec);
+    set_spec(world, pod, &held);
+}
+
+/// Makes the container entities of a pod match a changed spec; containers of the same name keep what is known of them.
+pub fn set_spec(world: &mut World, pod: Entity, spec: &Arc<PodSpec>) {
     let old: Vec<Entity> = children(world, pod);
     let mut kept: Vec<(Arc<str>, ContainerRun)> = Vec::new();
     let old_spec = world.get::<Desired>(pod).and_then(|d| d.spec.clone());
@@ -138,7 +148,7 @@ fn spawn_entity(world: &mut World, uid: &PodUid, now: Now) -> Entity {
     let key = PodKey { uid: uid.clone(), slot };
     let probes = components::probes::Probes::default();
     let bundle = (key, desired, lifecycle, Observed::default(), Flow::default(), Reported::default(), probes);
-    let pod = world.spawn((bundle, PodVolumes::default(), PodRefs::default())).id();
+    let pod = world.spawn((bundle, PodVolumes::default(), PodRefs::default(), Resizing::default())).id();
     world.resource_mut::<PodIndex>().by_uid.insert(uid.clone(), pod);
     pod
 }

@@ -6,6 +6,7 @@ mod counts;
 
 use crate::probes::{ProbeMemos, ProbeNumbers};
 use bevy_ecs::prelude::*;
+use components::resize::Resizing;
 use components::snapshot::{CHUNK, Chunk, CoreMetrics, Health, PodView, Snapshot};
 use components::world::{
     Desired, Finished, Flow, Lifecycle, Observed, Pleg, PodIndex, PodKey, Reported, RuntimeHealth, SourceStates,
@@ -38,7 +39,7 @@ struct Slots {
 fn update_slots(
     touched: Res<Touched>,
     index: Res<PodIndex>,
-    pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, &Reported)>,
+    pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, &Reported, &Resizing)>,
     finished: Res<Finished>,
     memos: Res<ProbeMemos>,
     clock: Res<Clock>,
@@ -47,7 +48,7 @@ fn update_slots(
 ) {
     tally.since.get_or_insert(clock.now.wall);
     for entity in touched.iter() {
-        let Ok((key, desired, life, observed, flow, reported)) = pods.get(entity) else { continue };
+        let Ok((key, desired, life, observed, flow, reported, resizing)) = pods.get(entity) else { continue };
         if observed.inspection.is_none() && (finished.0.contains_key(&key.uid) || memos.knows(&key.uid)) {
             // An earlier run saw it finish, or serve: nothing else may be shown, and that not before it was looked at.
             continue;
@@ -58,7 +59,8 @@ fn update_slots(
             (None, None) => ("".into(), "".into()),
         };
         let view = PodView {
-            spec: desired.spec.clone(),
+            // What its source wants, not what is allocated to it.
+            spec: resizing.wanted.clone().or_else(|| desired.spec.clone()),
             namespace,
             name,
             uid: key.uid.clone(),

@@ -15,16 +15,43 @@ mod hooks;
 mod hosts;
 mod order;
 mod paths;
+mod resize;
 mod resources;
 mod security;
 mod steps;
 mod users;
 
-pub(crate) use resources::shares;
+pub(crate) use resize::runs;
+pub(crate) use resources::{pod_requirements, shares};
 
 /// CPU that a pod requests as a whole, in thousandths.
 pub(crate) fn pod_cpu_request(spec: &components::spec::PodSpec) -> i64 {
-    resources::pod_requirements(spec).requests.cpu_milli.unwrap_or(0)
+    pod_requirements(spec).requests.cpu_milli.unwrap_or(0)
+}
+
+/// Limits that a pod's cgroup is to have; nothing where it is not made by us.
+pub(crate) fn pod_limits(
+    spec: &components::spec::PodSpec,
+    config: &NodeConfig,
+    machine: &components::node::Machine,
+    health: &components::world::RuntimeHealth,
+) -> components::world::PodLimits {
+    let said = health.info.as_ref().and_then(|info| info.cgroup_driver.as_deref());
+    let systemd = said.map_or(config.cgroup_driver_systemd, |driver| driver == "systemd");
+    cgroups::of_pod(spec, config, machine, systemd).as_ref().map(resize::limits).unwrap_or_default()
+}
+
+/// True when the pod's cgroup has the limits that its spec asks for.
+pub(crate) fn limits_in_force(
+    spec: &components::spec::PodSpec,
+    flow: &components::world::Flow,
+    config: &NodeConfig,
+    machine: &components::node::Machine,
+    health: &components::world::RuntimeHealth,
+) -> bool {
+    let said = health.info.as_ref().and_then(|info| info.cgroup_driver.as_deref());
+    let systemd = said.map_or(config.cgroup_driver_systemd, |driver| driver == "systemd");
+    resize::limits_in_force(spec, flow.limits, config, machine, systemd)
 }
 
 use crate::turns::IngestTurn;

@@ -8,6 +8,7 @@ mod containers;
 mod gates;
 mod messages;
 mod phase;
+mod sizes;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +23,9 @@ use components::ids::PodUid;
 use components::node::{Machine, NodeConfig};
 use components::planted::{Bug, Planted};
 use components::probes::Probes;
+use components::resize::Resizing;
 use components::spec::PodSpec;
-use components::status::{Phase as PodPhase, PodStatus};
+use components::status::{Phase as PodPhase, PodStatus, WholeResources};
 use components::world::{
     ContainerRun, Desired, EndCause, Ended, Finished, Flow, JournalBacklog, Lifecycle, Observed, PodContainers, PodKey,
     Reported, RuntimeHealth, Stage,
@@ -56,6 +58,15 @@ struct Node<'w> {
 }
 
 impl Node<'_> {
+    /// Resources of a pod as a whole, as they are told to a cluster.
+    fn whole(&self, spec: &PodSpec, flow: &Flow, old: &PodStatus) -> Option<WholeResources> {
+        self.config.api.as_ref().filter(|_| self.config.resize.pod_level)?;
+        let made = flow.prepared.then_some(flow.limits);
+        let limits =
+            made.unwrap_or_else(|| crate::runtime::pod_limits(spec, &self.config, &self.machine, &self.health));
+        Some(sizes::whole(spec, old.phase == PodPhase::Running, limits, self.config.cpu_cfs_period_us))
+    }
+
     /// True while the record of a pod's end could not be written.
     fn waits(&self, pod: &PodUid) -> bool {
         let of_pod = |r: &Record| matches!(r, Record::PodFinished { uid, .. } if uid == pod);
@@ -67,7 +78,16 @@ impl Node<'_> {
 fn report_status(
     node: Node<'_>,
     touched: Res<Touched>,
-    mut pods: Query<(&PodKey, &Desired, &Lifecycle, &Observed, &Flow, &Probes, Option<&PodContainers>, &mut Reported)>,
+    mut pods: Query<(
+        &PodKey,
+        &Desired,
+        &Lifecycle,
+        &Observed,
+        (&Flow, &Resizing),
+        &Probes,
+        Option<&PodContainers>,
+        &mut Reported,
+    )>,
     runs: Query<&ContainerRun>,
     mut finished: ResMut<Finished>,
     mut ended_before: ResMut<Ended>,
@@ -78,7 +98,9 @@ fn report_status(
 ) {
     let flips = planted::is(&planted, Bug::TerminalPhaseFlips);
     for entity in touched.iter() {
-        let Ok((key, desired, life, observed, flow, probes, containers, mut reported)) = pods.get_mut(entity) else {
+        let Ok((key, desired, life, observed, (flow, resizing), probes, containers, mut reported)) =
+            pods.get_mut(entity)
+        else {
             continue;
         };
         let Some(spec) = &desired.spec else { continue };
@@ -105,6 +127,8 @@ fn report_status(
             life,
             seen: observed.inspection.as_deref().filter(|_| !flips || life.stage != Stage::Done),
             flow,
+            resize: resizing.shown.as_deref(),
+            whole: node.whole(spec, flow, &reported.status),
             runs: &own,
             probes,
             ready_since: [false, true]

@@ -24,6 +24,8 @@ pub enum PlanTurn {
     Objects,
     /// Stages move on.
     Stages,
+    /// Resizes are granted or wait.
+    Resizes,
     /// Probes follow what runs.
     Probes,
 }

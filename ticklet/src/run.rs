@@ -81,11 +81,12 @@ fn node(loaded: Loaded) -> anyhow::Result<ExitCode> {
     {
         tracing::warn!("Volumes cannot pass mounts on: {error}");
     }
-    let (store, records) = compose::open_store(&root)?;
+    let (mut store, _) = compose::open_store(&root)?;
     let policies = Policies { cpu: &config.cpu_manager_policy, memory: &config.memory_manager_policy };
     for warning in state_files::check(&root, policies)? {
         tracing::warn!("{warning}");
     }
+    let records = store.adopt_states(&root)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         // As many as the dispatcher runs host works at a time: each further thread costs an allocator arena.

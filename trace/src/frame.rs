@@ -316,7 +316,9 @@ fn record_pod(record: &Record) -> &PodUid {
         | Record::PodFinished { uid, .. }
         | Record::PodForgotten { uid }
         | Record::PodProbed { uid, .. }
-        | Record::PodEnded { uid, .. } => uid,
+        | Record::PodEnded { uid, .. }
+        | Record::PodAllocated { uid, .. }
+        | Record::PodActuated { uid, .. } => uid,
     }
 }
 

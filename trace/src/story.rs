@@ -158,7 +158,7 @@ impl Names {
             CriAnswer::SandboxStarted { id } => self.learn_created(*ticket, id.as_str()),
             CriAnswer::ContainerCreated { id } => self.learn_created(*ticket, id.as_str()),
             CriAnswer::RuntimeListed(list) => self.learn_list(list),
-            CriAnswer::PodInspected(pod) if !pod.name.is_empty() => {
+            CriAnswer::PodInspected(pod) | CriAnswer::PodSeen { pod, .. } if !pod.name.is_empty() => {
                 let name = format!("{}/{}", pod.namespace, pod.name);
                 let uid = self.pod_of(*ticket).cloned();
                 for sandbox in &pod.sandboxes {

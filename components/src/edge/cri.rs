@@ -105,6 +105,13 @@ pub enum CriEffect {
         /// Ranges, one of each family, joined by commas.
         cidr: String,
     },
+    /// `UpdateContainerResources`.
+    UpdateContainer {
+        /// The container.
+        id: ContainerId,
+        /// What it is to have; zero leaves a field as it is.
+        resources: Box<LinuxResources>,
+    },
 }
 
 /// The sandboxes and containers of a pod that are known by id.
@@ -167,6 +174,26 @@ pub enum CriAnswer {
         /// It acts on `supplementalGroupsPolicy`; `None` when it lists no features.
         supplemental_groups: Option<bool>,
     },
+    /// To `InspectPod`, with what the containers have.
+    PodSeen {
+        /// The pod.
+        pod: PodInspection,
+        /// What each of its containers has, in their order, where the runtime says it.
+        sizes: Vec<Option<RuntimeSize>>,
+    },
+}
+
+/// Resources that a container has as the runtime says; zero where nothing is set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RuntimeSize {
+    /// CFS period in microseconds.
+    pub cpu_period: i64,
+    /// CFS quota in microseconds.
+    pub cpu_quota: i64,
+    /// CPU shares.
+    pub cpu_shares: i64,
+    /// Memory limit in bytes.
+    pub memory_limit_bytes: i64,
 }
 
 /// An image that is on the node.
@@ -383,6 +410,9 @@ pub struct ContainerStatus {
     pub user: Option<(i64, i64, Vec<i64>)>,
     /// Full path of the log file.
     pub log_path: String,
+    /// What it has of CPU and memory, where the runtime says it; it travels beside the inspection.
+    #[serde(skip)]
+    pub size: Option<RuntimeSize>,
 }
 
 // === what is asked for ===

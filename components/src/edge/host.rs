@@ -44,6 +44,13 @@ pub enum HostEffect {
     },
     /// Delay a shutdown of the machine no longer. Idempotent.
     AllowShutdown,
+    /// Read how much memory a pod and some of its containers use.
+    ReadMemory {
+        /// The pod's cgroup.
+        pod: String,
+        /// Those of the containers.
+        containers: Vec<String>,
+    },
 }
 
 /// One value of an environment file.
@@ -325,5 +332,12 @@ pub enum HostAnswer {
         logins: Vec<crate::registry::RegistryLogin>,
         /// Files that are there and cannot be read.
         problems: Vec<String>,
+    },
+    /// To `ReadMemory`, in bytes; `None` for a cgroup that is not there.
+    MemoryRead {
+        /// Of the pod as a whole.
+        pod: Option<u64>,
+        /// Of each container, in the order asked for.
+        containers: Vec<Option<u64>>,
     },
 }

@@ -104,6 +104,8 @@ impl fmt::Display for RecordLabel<'_> {
             Record::PodForgotten { uid } => write!(f, "PodForgotten uid {uid}"),
             Record::PodProbed { uid, ready, .. } => write!(f, "PodProbed ready {ready} uid {uid}"),
             Record::PodEnded { uid, status } => write!(f, "PodEnded {} uid {uid}", status.phase.as_str()),
+            Record::PodAllocated { uid, .. } => write!(f, "PodAllocated uid {uid}"),
+            Record::PodActuated { uid, .. } => write!(f, "PodActuated uid {uid}"),
         }
     }
 }
@@ -134,6 +136,7 @@ fn cri_effect(effect: &CriEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "StopContainer {id} grace {grace_seconds}s")
         }
         CriEffect::RemoveContainer { id } => write!(f, "RemoveContainer {}", short_id(id.as_str())),
+        CriEffect::UpdateContainer { id, .. } => write!(f, "UpdateContainer {}", short_id(id.as_str())),
         CriEffect::ListImages => f.write_str("ListImages"),
         CriEffect::SetPodCidr { cidr } => write!(f, "SetPodCidr {cidr}"),
         CriEffect::ReopenLog { id } => write!(f, "ReopenLog {}", short_id(id.as_str())),
@@ -178,6 +181,7 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         HostEffect::ReadEnvFiles(keys) => write!(f, "ReadEnvFiles {} values", keys.len()),
         HostEffect::ReadLogins { .. } => f.write_str("ReadLogins"),
         HostEffect::AllowShutdown => f.write_str("AllowShutdown"),
+        HostEffect::ReadMemory { containers, .. } => write!(f, "ReadMemory {} containers", containers.len()),
     }
 }
 
@@ -209,6 +213,9 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Host(HostAnswer::LoginsRead { logins, problems }) => {
             write!(f, "LoginsRead {} logins {} problems", logins.len(), problems.len())
         }
+        Answer::Host(HostAnswer::MemoryRead { containers, .. }) => {
+            write!(f, "MemoryRead {} containers", containers.len())
+        }
         Answer::Sources(SourcesAnswer::ManifestsRead { source, manifests, problems }) => {
             let (good, bad) = (manifests.len(), problems.len());
             write!(f, "ManifestsRead {} {good} objects {bad} problems", source.annotation())
@@ -238,7 +245,7 @@ fn cri_answer(answer: &CriAnswer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let (sandboxes, containers) = (list.sandboxes.len(), list.containers.len());
             write!(f, "RuntimeListed {sandboxes} sandboxes {containers} containers")
         }
-        CriAnswer::PodInspected(pod) => {
+        CriAnswer::PodInspected(pod) | CriAnswer::PodSeen { pod, .. } => {
             let (sandboxes, containers) = (pod.sandboxes.len(), pod.containers.len());
             write!(f, "PodInspected {}/{} ", pod.namespace, pod.name)?;
             write!(f, "{sandboxes} sandboxes {containers} containers")

@@ -1,6 +1,7 @@
 //! The durable store: records that cannot be observed again after a crash.
 
 use crate::ids::{ContainerId, PodUid};
+use crate::resize::SizeTexts;
 use crate::status::PodStatus;
 use crate::time::Wall;
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,20 @@ pub enum Record {
         uid: PodUid,
         /// Its status.
         status: Box<PodStatus>,
+    },
+    /// These resources are allocated to the pod; they are also in force unless a record says otherwise.
+    PodAllocated {
+        /// The pod.
+        uid: PodUid,
+        /// The resources.
+        sizes: SizeTexts,
+    },
+    /// These resources are in force for the pod's containers.
+    PodActuated {
+        /// The pod.
+        uid: PodUid,
+        /// The resources.
+        sizes: SizeTexts,
     },
 }
 

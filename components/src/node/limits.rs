@@ -38,3 +38,21 @@ pub struct UserIds {
     /// Ids of one pod.
     pub per_pod: u32,
 }
+
+/// What a resize of a running pod may change on this node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResizeLimits {
+    /// Feature gate `InPlacePodLevelResourcesVerticalScaling`.
+    pub pod_level: bool,
+    /// `cpuManagerPolicy` is `static`, and its pods may not be resized.
+    pub cpu_static: bool,
+    /// `memoryManagerPolicy` is `Static`, and its pods may not be resized.
+    pub memory_static: bool,
+}
+
+impl Default for ResizeLimits {
+    fn default() -> Self {
+        Self { pod_level: true, cpu_static: false, memory_static: false }
+    }
+}

@@ -1,7 +1,10 @@
 //! Pods as the API shows them: the spec's own JSON with the status added.
 
-use super::{Condition, ContainerReport, PodStatus, ReportedState};
+use super::{ActualSize, Condition, ContainerReport, PodStatus, RESIZE_IN_PROGRESS, RESIZE_PENDING, ReportedState};
+use crate::quantity::{Format, Quantity};
+use crate::resize::{ResizeCondition, ResizeConditions};
 use crate::snapshot::PodView;
+use crate::spec::Resources;
 use crate::time::Wall;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -89,7 +92,9 @@ pub fn status_json(status: &PodStatus, declared: &Declared<'_>) -> String {
     let shown = ShownStatus {
         observed_generation: generation,
         phase: status.phase.as_str(),
-        conditions: status.conditions.iter().map(|it| condition(it, generation)).collect(),
+        conditions: resize_conditions(status.resize.as_deref())
+            .chain(status.conditions.iter().map(|it| condition(it, generation)))
+            .collect(),
         message: &status.message,
         reason: &status.reason,
         host_ip: &status.host_ip,
@@ -101,6 +106,11 @@ pub fn status_json(status: &PodStatus, declared: &Declared<'_>) -> String {
         container_statuses: containers(&status.containers, &declared.spec.containers),
         ephemeral_container_statuses: containers(&status.ephemeral_containers, &declared.spec.ephemeral_containers),
         qos_class: &status.qos,
+        allocated_resources: status.whole.as_ref().map(|whole| list(&whole.allocated)).filter(|list| !list.is_empty()),
+        resources: status.whole.as_ref().map(|whole| ShownWhole {
+            limits: list(&whole.resources.limits),
+            requests: list(&whole.resources.requests),
+        }),
     };
     // Only maps with keys that are no strings can fail here, and there are none.
     serde_json::to_string(&shown).unwrap_or_else(|_| "{}".to_owned())
@@ -140,6 +150,31 @@ struct ShownStatus<'a> {
     ephemeral_container_statuses: Vec<ShownContainer<'a>>,
     #[serde(skip_serializing_if = "str::is_empty")]
     qos_class: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocated_resources: Option<BTreeMap<&'a str, String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resources: Option<ShownWhole<'a>>,
+}
+
+#[derive(Serialize)]
+struct ShownWhole<'a> {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    limits: BTreeMap<&'a str, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    requests: BTreeMap<&'a str, String>,
+}
+
+/// A list of resources as the API has it.
+fn list(of: &Resources) -> BTreeMap<&str, String> {
+    let binary = |bytes: i64| Quantity::from_units(bytes, Format::BinarySi).to_string();
+    let mut out = BTreeMap::new();
+    out.extend(of.cpu_milli.map(|milli| ("cpu", Quantity::from_milli(milli, Format::DecimalSi).to_string())));
+    out.extend(of.memory_bytes.map(|bytes| ("memory", binary(bytes))));
+    out.extend(of.ephemeral_storage_bytes.map(|bytes| ("ephemeral-storage", binary(bytes))));
+    out.extend(of.hugepages.iter().map(|(name, bytes)| (name.as_str(), binary(*bytes))));
+    let whole = |units: &i64| Quantity::from_units(*units, Format::DecimalSi).to_string();
+    out.extend(of.extended.iter().map(|(name, units)| (name.as_str(), whole(units))));
+    out
 }
 
 #[derive(Serialize)]
@@ -155,7 +190,7 @@ struct ShownCondition<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     observed_generation: Option<i64>,
     status: &'static str,
-    last_probe_time: Option<()>,
+    last_probe_time: Option<String>,
     last_transition_time: Option<String>,
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'a str,
@@ -173,6 +208,23 @@ fn condition(condition: &Condition, observed_generation: Option<i64>) -> ShownCo
         reason: &condition.reason,
         message: &condition.message,
     }
+}
+
+/// Those of a resize come first, as on the reference.
+fn resize_conditions(shown: Option<&ResizeConditions>) -> impl Iterator<Item = ShownCondition<'_>> {
+    let one = |kind, of: fn(&ResizeConditions) -> Option<&ResizeCondition>| {
+        shown.and_then(of).map(|condition| ShownCondition {
+            kind,
+            observed_generation: (condition.generation > 0).then_some(condition.generation),
+            status: "True",
+            last_probe_time: time(condition.probed),
+            last_transition_time: time(condition.since),
+            reason: &condition.reason,
+            message: &condition.message,
+        })
+    };
+    let pending = one(RESIZE_PENDING, |shown| shown.pending.as_ref());
+    pending.into_iter().chain(one(RESIZE_IN_PROGRESS, |shown| shown.in_progress.as_ref()))
 }
 
 #[derive(Serialize)]
@@ -193,11 +245,20 @@ struct ShownContainer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     allocated_resources: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    resources: Option<&'a RawValue>,
+    resources: Option<ShownResources<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     volume_mounts: Vec<ShownMount<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<ShownUser<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ShownResources<'a> {
+    /// As they are allocated.
+    Allocated(&'a RawValue),
+    /// With what differs.
+    Actual(serde_json::Value),
 }
 
 #[derive(Serialize)]
@@ -271,7 +332,7 @@ fn container<'a>(report: &'a ContainerReport, spec: Option<&'a DeclaredContainer
         container_id: &report.container_id,
         started: report.started,
         allocated_resources: resources.filter(|_| exists).and_then(requests),
-        resources: if exists { resources } else { None },
+        resources: resources.filter(|_| exists).map(|allocated| shown_resources(allocated, report.actual.as_deref())),
         volume_mounts: mounts
             .iter()
             .map(|mount| ShownMount {
@@ -285,6 +346,26 @@ fn container<'a>(report: &'a ContainerReport, spec: Option<&'a DeclaredContainer
             linux: ShownLinuxUser { uid: *uid, gid: *gid, supplemental_groups: groups },
         }),
     }
+}
+
+fn shown_resources<'a>(allocated: &'a RawValue, actual: Option<&ActualSize>) -> ShownResources<'a> {
+    let Some((actual, mut value)) = actual.zip(serde_json::from_str::<serde_json::Value>(allocated.get()).ok()) else {
+        return ShownResources::Allocated(allocated);
+    };
+    let cpu = |milli: i64| Quantity::from_milli(milli, Format::DecimalSi).to_string();
+    let memory = |bytes: i64| Quantity::from_units(bytes, Format::BinarySi).to_string();
+    let entries = [
+        ("requests", "cpu", actual.cpu_request.map(cpu)),
+        ("requests", "memory", actual.memory_request.map(memory)),
+        ("limits", "cpu", actual.cpu_limit.map(cpu)),
+        ("limits", "memory", actual.memory_limit.map(memory)),
+    ];
+    for (list, name, amount) in entries {
+        if let Some(amount) = amount {
+            value[list][name] = amount.into();
+        }
+    }
+    ShownResources::Actual(value)
 }
 
 fn requests(resources: &RawValue) -> Option<Box<RawValue>> {

@@ -1,6 +1,9 @@
 //! A pod's status as the API server has it, read back: what an earlier run of any kubelet showed.
 
-use super::{Condition, ConditionKind, ContainerReport, Phase, PodStatus, ReportedState};
+use super::{
+    Condition, ConditionKind, ContainerReport, Phase, PodStatus, RESIZE_IN_PROGRESS, RESIZE_PENDING, ReportedState,
+};
+use crate::resize::{ResizeCondition, ResizeConditions};
 use crate::time::Wall;
 use serde::Deserialize;
 
@@ -13,6 +16,8 @@ pub fn status(json: &str) -> PodStatus {
         phase: phase(&found.phase),
         reason: found.reason,
         message: found.message,
+        resize: resize(&found.conditions),
+        whole: None,
         conditions: found.conditions.into_iter().filter_map(Shown::condition).collect(),
         host_ip: found.host_ip,
         pod_ips: if found.pod_ips.is_empty() && !found.pod_ip.is_empty() {
@@ -69,6 +74,22 @@ struct Shown {
     reason: String,
     message: String,
     last_transition_time: Option<String>,
+    last_probe_time: Option<String>,
+    observed_generation: i64,
+}
+
+fn resize(conditions: &[Shown]) -> Option<Box<ResizeConditions>> {
+    let find = |kind: &str| {
+        conditions.iter().find(|shown| shown.kind == kind).map(|shown| ResizeCondition {
+            reason: shown.reason.clone(),
+            message: shown.message.clone(),
+            generation: shown.observed_generation,
+            since: time(shown.last_transition_time.as_deref()),
+            probed: time(shown.last_probe_time.as_deref()),
+        })
+    };
+    let found = ResizeConditions { pending: find(RESIZE_PENDING), in_progress: find(RESIZE_IN_PROGRESS) };
+    (found.pending.is_some() || found.in_progress.is_some()).then(|| Box::new(found))
 }
 
 impl Shown {
@@ -144,6 +165,7 @@ impl Container {
             image_id: self.image_id,
             container_id: self.container_id,
             user: self.user.and_then(|user| user.linux).map(|it| (it.uid, it.gid, it.supplemental_groups)),
+            actual: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use components::edge::cri::{
     ContainerState, ContainerStatus, CriAnswer, FoundImage, ListedImage, PodInspection, RuntimeHandler, RuntimeInfo,
-    SandboxState, SandboxStatus,
+    RuntimeSize, SandboxState, SandboxStatus,
 };
 use components::ids::{ContainerId, SandboxId};
 use components::time::Wall;
@@ -149,6 +149,12 @@ pub(super) fn container_status(id: ContainerId, sandbox: SandboxId, status: pb::
         image_ref: status.image_ref,
         user: user.map(|user| (user.uid, user.gid, user.supplemental_groups)),
         log_path: status.log_path,
+        size: status.resources.and_then(|resources| resources.linux).map(|linux| RuntimeSize {
+            cpu_period: linux.cpu_period,
+            cpu_quota: linux.cpu_quota,
+            cpu_shares: linux.cpu_shares,
+            memory_limit_bytes: linux.memory_limit_in_bytes,
+        }),
     }
 }
 

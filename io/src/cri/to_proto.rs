@@ -5,7 +5,7 @@ use components::edge::cri::{
     AppArmor, ContainerConfig, ContainerSecurity, Device, DnsConfig, GroupsPolicy, IdRange, LinuxResources, Mount,
     NamespaceMode, Namespaces, PortMapping, Propagation, Protocol, SandboxConfig, SandboxSecurity, Seccomp,
 };
-use components::ids::{SandboxId, Sensitive};
+use components::ids::{ContainerId, SandboxId, Sensitive};
 use components::registry::RegistryLogin;
 use proto::runtime::v1 as pb;
 
@@ -61,6 +61,14 @@ pub(super) fn sandbox_config(config: SandboxConfig) -> pb::PodSandboxConfig {
             overhead: Some(resources(config.overhead)),
             resources: Some(resources(config.resources)),
         }),
+    }
+}
+
+pub(super) fn update_container(id: &ContainerId, wanted: LinuxResources) -> pb::UpdateContainerResourcesRequest {
+    pb::UpdateContainerResourcesRequest {
+        container_id: id.to_string(),
+        linux: Some(resources(wanted)),
+        ..Default::default()
     }
 }
 

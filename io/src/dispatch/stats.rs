@@ -122,6 +122,7 @@ pub(super) const fn operations(effect: &Effect) -> &'static [&'static str] {
         CriEffect::WatchEvents => &["get_container_events"],
         CriEffect::ExecSync { .. } => &["exec_sync"],
         CriEffect::ReopenLog { .. } => &["reopen_container_log"],
+        CriEffect::UpdateContainer { .. } => &["update_container_resources"],
     }
 }
 

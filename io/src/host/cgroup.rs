@@ -103,6 +103,24 @@ impl Cgroups {
         }
     }
 
+    /// Memory that a cgroup uses, in bytes; `None` when there is no such cgroup.
+    pub(super) fn memory(&self, path: &str) -> Result<Option<u64>, HostError> {
+        let path = self.checked(path)?;
+        let file = match &self.layout {
+            Layout::V1 { hierarchies, .. } => hierarchies
+                .iter()
+                .find(|hierarchy| hierarchy.has("memory"))
+                .map(|hierarchy| hierarchy.mount.join(path).join("memory.usage_in_bytes")),
+            Layout::V2(mount) => Some(mount.join(path).join("memory.current")),
+        };
+        let Some(file) = file else { return Ok(None) };
+        match read(&file) {
+            Ok(text) => Ok(text.trim().parse().ok()),
+            Err(error) if error.class == FailureClass::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Kills what is left in a pod's cgroup and removes it. A missing one counts as removed.
     pub(super) fn remove(&self, path: &str, cancel: &Cancel) -> Result<(), HostError> {
         let relative = self.checked(path)?;

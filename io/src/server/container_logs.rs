@@ -242,6 +242,7 @@ mod tests {
                 image_id: String::new(),
                 container_id: "containerd://now".to_owned(),
                 user: None,
+                actual: None,
             };
             let found = instance(Some(&report), "p", "c", previous);
             assert_eq!(found.unwrap_or_else(|text| text), expect);

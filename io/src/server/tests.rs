@@ -131,6 +131,7 @@ fn snapshot() -> Snapshot {
         image_id: String::new(),
         container_id: format!("containerd://{name}"),
         user: None,
+        actual: None,
     };
     let status = PodStatus {
         phase: Phase::Running,

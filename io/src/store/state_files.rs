@@ -115,7 +115,7 @@ pub fn check(root: &Path, policies: Policies<'_>) -> Result<Vec<String>, StateEr
 /// Checks one file's text; returns the policy it was written under.
 type Verify = fn(&str) -> Result<String, String>;
 
-fn read(path: &Path) -> Result<Option<String>, StateError> {
+pub(super) fn read(path: &Path) -> Result<Option<String>, StateError> {
     let unreadable = |source| StateError::Unreadable { path: path.to_owned(), source };
     match fs::metadata(path) {
         Ok(found) if found.len() > MAX_BYTES => {
@@ -137,7 +137,7 @@ struct PodsState {
     checksum: u64,
 }
 
-fn check_pods(text: &str) -> Result<(), String> {
+pub(super) fn check_pods(text: &str) -> Result<(), String> {
     let state: PodsState = parse(text)?;
     check_data(&state.data, state.checksum, "checksum")
 }
@@ -218,8 +218,13 @@ fn check_newer(data: Option<&str>, checksum: Option<u64>) -> Result<(), String> 
     }
 }
 
+/// The checksum of a `data` field.
+pub(super) fn data_checksum(data: &str) -> u32 {
+    fnv1a(&format!("(string){data}"))
+}
+
 fn check_data(data: &str, checksum: u64, field: &str) -> Result<(), String> {
-    expect(field, checksum, fnv1a(&format!("(string){data}")))?;
+    expect(field, checksum, data_checksum(data))?;
     serde_json::from_str::<&RawValue>(data).map(|_| ()).map_err(|error| format!("its data is not JSON: {error}"))
 }
 

@@ -42,7 +42,7 @@ impl Checks {
                     self.admitted.remove(uid);
                     self.finished.remove(uid);
                 }
-                Record::PodProbed { .. } => {}
+                Record::PodProbed { .. } | Record::PodAllocated { .. } | Record::PodActuated { .. } => {}
             }
         }
     }
@@ -230,8 +230,9 @@ impl Checks {
             HostEffect::PrepareContainer(_)
             | HostEffect::SetCgroups(_)
             | HostEffect::ReadEnvFiles(_)
-            | HostEffect::ReadLogins { .. }
-            | HostEffect::AllowShutdown => {}
+            | HostEffect::AllowShutdown
+            | HostEffect::ReadMemory { .. }
+            | HostEffect::ReadLogins { .. } => {}
             HostEffect::SetUpVolume(setup) if self.cleaned.contains(uid) => {
                 let text = format!("volume {} of {uid} is set up although its remains were removed", setup.name());
                 self.violate(text, now);
@@ -311,6 +312,7 @@ fn owner(effect: &Effect, runtime: &Runtime) -> Option<PodUid> {
             | CriEffect::StopContainer { id, .. }
             | CriEffect::ExecSync { id, .. }
             | CriEffect::RemoveContainer { id }
+            | CriEffect::UpdateContainer { id, .. }
             | CriEffect::ReopenLog { id } => of_container(id),
             CriEffect::ReadRuntime
             | CriEffect::ListRuntime

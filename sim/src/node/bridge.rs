@@ -4,7 +4,8 @@ use crate::runtime::Runtime;
 use crate::runtime::model::{Container, ContainerRequest, Refusal, Sandbox, SandboxRequest};
 use components::edge::cri::{
     ContainerBrief, ContainerConfig, ContainerState, ContainerStatus, CriAnswer, CriEffect, FoundImage, KnownObjects,
-    ListedImage, NamespaceMode, PodInspection, RuntimeInfo, RuntimeList, SandboxBrief, SandboxConfig, SandboxStatus,
+    LinuxResources, ListedImage, NamespaceMode, PodInspection, RuntimeInfo, RuntimeList, RuntimeSize, SandboxBrief,
+    SandboxConfig, SandboxStatus,
 };
 use components::edge::{Answer, Failure, FailureClass};
 use components::ids::PodUid;
@@ -26,7 +27,9 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
         }
         CriEffect::InspectPod { uid, known } => {
             runtime.advance(now);
-            CriAnswer::PodInspected(inspect(runtime, uid, known.as_ref()))
+            let pod = inspect(runtime, uid, known.as_ref());
+            let sizes = pod.containers.iter().map(|container| container.size).collect();
+            CriAnswer::PodSeen { pod, sizes }
         }
         CriEffect::RunSandbox { config, .. } => {
             let id = runtime.run_sandbox(now, sandbox_request(config)).map_err(failure)?;
@@ -47,6 +50,7 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
             CriAnswer::ContainerCreated { id }
         }
         CriEffect::StartContainer { id } => return nothing(runtime.start_container(now, id)),
+        CriEffect::UpdateContainer { id, resources } => return nothing(runtime.update_container(now, id, resources)),
         CriEffect::StopSandbox { id } => return nothing_or_gone(runtime.stop_sandbox(now, id)),
         CriEffect::RemoveSandbox { id } => return nothing_or_gone(runtime.remove_sandbox(now, id)),
         CriEffect::RemoveContainer { id } => return nothing_or_gone(runtime.remove_container(now, id)),
@@ -181,6 +185,16 @@ fn container_status(runtime: &Runtime, container: &Container) -> ContainerStatus
         image_ref: container.request.image_ref.clone(),
         user: None,
         log_path: format!("{}/{}", log_directory.unwrap_or_default(), container.request.log_path),
+        size: Some(size(&container.request.resources)),
+    }
+}
+
+const fn size(resources: &LinuxResources) -> RuntimeSize {
+    RuntimeSize {
+        cpu_period: resources.cpu_period,
+        cpu_quota: resources.cpu_quota,
+        cpu_shares: resources.cpu_shares,
+        memory_limit_bytes: resources.memory_limit_bytes,
     }
 }
 
@@ -212,5 +226,6 @@ fn container_request(config: &ContainerConfig) -> ContainerRequest {
         args: plain(&config.args),
         annotations: config.annotations.clone(),
         log_path: config.log_path.clone(),
+        resources: config.resources.clone(),
     }
 }

@@ -267,6 +267,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             CriEffect::ExecSync { .. } => "ExecSync",
             CriEffect::WatchEvents => "WatchEvents",
             CriEffect::ReopenLog { .. } => "ReopenLog",
+            CriEffect::UpdateContainer { .. } => "UpdateContainer",
         },
         Effect::Host(change) => match change {
             HostEffect::PreparePod(_) => "PreparePod",
@@ -285,6 +286,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::ReadEnvFiles(_) => "ReadEnvFiles",
             HostEffect::ReadLogins { .. } => "ReadLogins",
             HostEffect::AllowShutdown => "AllowShutdown",
+            HostEffect::ReadMemory { .. } => "ReadMemory",
         },
         Effect::Hooks(HooksEffect::CallHttp(_)) => "CallHttp",
         Effect::Api(ApiEffect::Request(request)) => request.method.as_str(),

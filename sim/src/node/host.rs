@@ -35,6 +35,10 @@ pub struct Host {
     pub written: BTreeMap<String, BTreeMap<String, String>>,
     /// Limits of the cgroups that hold those of pods, by path.
     pub limits: BTreeMap<String, Cgroup>,
+    /// The cgroups of pods with their limits, by path.
+    pub pods: BTreeMap<String, Cgroup>,
+    /// Memory in use, by the last part of the cgroup's path; nothing where unset.
+    pub memory: BTreeMap<String, u64>,
     /// Values of environment files, by path in the volume and key.
     pub env: BTreeMap<(String, String), Sensitive>,
 }
@@ -56,6 +60,18 @@ impl Host {
                 Ok(None)
             }
             HostEffect::SetUpVolume(volume) => self.set_up(volume).map(|()| None),
+            HostEffect::SetCgroups(cgroups) if cgroups.iter().any(|c| self.cgroups.contains(&c.path)) => {
+                for cgroup in cgroups {
+                    self.limit(cgroup);
+                }
+                Ok(None)
+            }
+            HostEffect::ReadMemory { pod, containers } => {
+                // By the id of a container, and by the last part of a pod's cgroup.
+                let used = |of: &str| self.memory.get(of.rsplit('/').next().unwrap_or(of)).copied().or(Some(0));
+                let containers = containers.iter().map(|path| used(path)).collect();
+                Ok(Some(HostAnswer::MemoryRead { pod: used(pod), containers }))
+            }
             HostEffect::SetCgroups(cgroups) => {
                 self.limits = cgroups.iter().map(|c| (c.path.clone(), c.clone())).collect();
                 Ok(None)
@@ -79,7 +95,10 @@ impl Host {
     }
 
     fn prepare_pod(&mut self, pod: &PreparePod) -> Result<HostAnswer, Refusal> {
-        self.cgroups.extend(pod.cgroup.iter().map(|c| c.path.clone()));
+        if let Some(cgroup) = &pod.cgroup {
+            self.cgroups.insert(cgroup.path.clone());
+            self.limit(cgroup);
+        }
         self.paths.extend(pod.dirs.iter().map(|d| d.path.clone()));
         self.paths.extend(pod.files.iter().map(|f| f.path.clone()));
         let mut failed = Vec::new();
@@ -96,6 +115,18 @@ impl Host {
         } else {
             HostAnswer::PodPreparedInPart { log_attempts, failed }
         })
+    }
+
+    /// Sets the limits of a pod's cgroup; what is not said stays.
+    fn limit(&mut self, wanted: &Cgroup) {
+        let has = self.pods.entry(wanted.path.clone()).or_default();
+        has.path.clone_from(&wanted.path);
+        has.cpu_shares = wanted.cpu_shares.or(has.cpu_shares);
+        has.cpu_quota = wanted.cpu_quota.or(has.cpu_quota);
+        has.cpu_period = wanted.cpu_period.or(has.cpu_period);
+        has.memory_bytes = wanted.memory_bytes.or(has.memory_bytes);
+        has.pids = wanted.pids.or(has.pids);
+        has.unified.extend(wanted.unified.clone());
     }
 
     fn set_up(&mut self, volume: &VolumeSetup) -> Result<(), Refusal> {
@@ -137,6 +168,7 @@ impl Host {
         }
         if let Some(cgroup) = &pod.cgroup {
             self.cgroups.retain(|c| c != cgroup && !is_inside(c, cgroup));
+            self.pods.remove(cgroup);
         }
     }
 }

@@ -390,6 +390,7 @@ impl Node {
             | CriEffect::ExecSync { id, .. }
             | CriEffect::StopContainer { id, .. }
             | CriEffect::RemoveContainer { id }
+            | CriEffect::UpdateContainer { id, .. }
             | CriEffect::ReopenLog { id } => {
                 let container = self.runtime.containers().get(id);
                 container

@@ -2,7 +2,7 @@
 
 use crate::runtime::behaviour::Behaviour;
 use components::edge::FailureClass;
-use components::edge::cri::{ContainerChange, ContainerState, Namespaces, SandboxState};
+use components::edge::cri::{ContainerChange, ContainerState, LinuxResources, Namespaces, SandboxState};
 use components::ids::{ContainerId, PodUid, SandboxId};
 use components::time::{Mono, Wall};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +45,8 @@ pub struct ContainerRequest {
     pub annotations: BTreeMap<String, String>,
     /// Log path below the sandbox's log directory.
     pub log_path: String,
+    /// Resources.
+    pub resources: LinuxResources,
 }
 
 /// A sandbox.

@@ -60,6 +60,8 @@ pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
             let dead = ended.filter(|c| !node.runtime.is_running(&c.id)).count();
             same(&count.to_string(), &dead.to_string())
         }
+        Now::Size(pod, container, wanted) => same(wanted, &size(node, pod, container)?),
+        Now::Limits(uid, wanted) => same(wanted, &limits(node, uid)?),
         Now::Api(seen) => super::api::check(node, seen),
         Now::Links(count) => same(&count.to_string(), &node.host.links.len().to_string()),
         Now::File(uid, path, content) => {
@@ -76,6 +78,25 @@ pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
             same(&count.to_string(), &found.to_string())
         }
     }
+}
+
+/// Shares, quota and memory limit of a running container.
+fn size(node: &Node, pod: &str, container: &str) -> Result<String, String> {
+    let ids = node.running(&full(pod), Some(container));
+    let found = ids.first().and_then(|id| node.runtime.containers().get(id));
+    let has = &found.ok_or("it does not run")?.request.resources;
+    Ok(format!("{} {} {}", has.cpu_shares, has.cpu_quota, has.memory_limit_bytes))
+}
+
+/// Shares, quota and memory limit of a pod's cgroup.
+fn limits(node: &Node, uid: &str) -> Result<String, String> {
+    let own = format!("/pod{uid}");
+    let found = node.host.pods.iter().find(|(path, _)| path.ends_with(&own));
+    let (_, has) = found.ok_or("it has no cgroup")?;
+    let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let shares = text(has.cpu_shares.map(|n| n.to_string()));
+    let (quota, memory) = (has.cpu_quota.map(|n| n.to_string()), has.memory_bytes.map(|n| n.to_string()));
+    Ok(format!("{shares} {} {}", text(quota), text(memory)))
 }
 
 /// Exit codes and messages of the last ends of a container.

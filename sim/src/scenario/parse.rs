@@ -112,6 +112,7 @@ fn action(words: &[&str]) -> Result<What, String> {
         ["drain", grace] => What::Drain(Some(number(grace)?)),
         ["wipe"] => What::Wipe,
         ["ghost", uid] => What::Ghost((*uid).into()),
+        ["use-memory", target, bytes] => What::UseMemory((*target).into(), number(bytes)?),
         ["make-path", path] => What::MakePath((*path).into()),
         ["network", "up"] => What::Network(true),
         ["network", "down"] => What::Network(false),
@@ -210,6 +211,11 @@ fn state(words: &[&str]) -> Result<Now, String> {
             let (pod, name) = container(target)?;
             Now::Dead(pod, name, number(n)?)
         }
+        ["size", target, text @ ..] => {
+            let (pod, name) = container(target)?;
+            Now::Size(pod, name, text.join(" "))
+        }
+        ["limits", uid, text @ ..] => Now::Limits((*uid).into(), text.join(" ")),
         ["links", n] => Now::Links(number(n)?),
         ["api", rest @ ..] => Now::Api(super::api::seen(rest)?),
         ["sandboxes", pod, n] => Now::Sandboxes((*pod).into(), number(n)?),

@@ -63,6 +63,7 @@ fn make(scenario: &Scenario, plugin: fn(&mut Engine)) -> Result<Node, String> {
             ("max-restart", time) => options.config.max_restart_period = duration(time)?,
             ("sync", time) => options.config.sync_frequency = duration(time)?,
             ("shutdown", bands) => options.config.shutdown_bands = shutdown_bands(bands)?,
+            ("cpu", milli) => options.config.limits.cpu_milli = milli.parse().map_err(|_| "bad option cpu")?,
             ("timeout", time) => options.config.runtime_timeout = duration(time)?,
             _ => reclaim(&mut options, name, value)?,
         }
@@ -133,6 +134,12 @@ fn act(node: &mut Node, scenario: &Scenario, action: &What) -> Result<(), String
         What::StepClock(seconds) => node.step_wall(seconds.saturating_mul(1_000_000_000)),
         What::Shutdown(announced) => node.shut_down(*announced),
         What::Drain(grace) => node.drain(*grace),
+        What::UseMemory(target, bytes) => {
+            let (pod, container) = target.split_once('/').ok_or_else(|| format!("{target:?} is not POD/CONTAINER"))?;
+            let running = node.running(&format!("default/{pod}"), Some(container));
+            let id = running.first().ok_or_else(|| format!("{target} does not run"))?;
+            node.host.memory.insert(id.to_string(), *bytes);
+        }
         What::MakePath(path) => {
             node.host.existing.insert(path.clone());
         }

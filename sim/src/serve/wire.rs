@@ -47,6 +47,8 @@ pub(super) fn container_request(config: &cri::ContainerConfig) -> ContainerReque
         args: config.args.clone(),
         annotations: BTreeMap::new(),
         log_path: config.log_path.clone(),
+        // What they are is kept with the whole configuration.
+        resources: Default::default(),
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct Taken {
     pods: BTreeMap<PodUid, Pod>,
     all: Amounts,
     ports: BTreeMap<HostPort, u32>,
+    /// Counts how often something became free.
+    freed: u64,
 }
 
 impl Amounts {
@@ -174,6 +176,24 @@ impl Taken {
 
     /// A pod has ended, or was never admitted.
     pub(crate) fn remove(&mut self, uid: &PodUid) {
+        if self.pods.contains_key(uid) {
+            self.lift(uid);
+            self.note_freed();
+        }
+    }
+
+    /// A counter that changes whenever something of the node became free.
+    pub(crate) const fn freed(&self) -> u64 {
+        self.freed
+    }
+
+    /// Something became free.
+    pub(crate) const fn note_freed(&mut self) {
+        self.freed += 1;
+    }
+
+    /// Leaves a pod out for a moment, to see what is left beside the others.
+    pub(crate) fn lift(&mut self, uid: &PodUid) {
         let Some(pod) = self.pods.remove(uid) else { return };
         self.all.add(&pod.amounts, -1);
         for port in pod.ports {

@@ -10,7 +10,7 @@ use components::status::{ConditionKind, PodStatus};
 use serde_json::{Map, Value, json};
 
 /// Fields that this node writes. Others in the server's status are someone else's.
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 15] = [
     "observedGeneration",
     "phase",
     "message",
@@ -24,6 +24,8 @@ const FIELDS: [&str; 13] = [
     "containerStatuses",
     "ephemeralContainerStatuses",
     "qosClass",
+    "allocatedResources",
+    "resources",
 ];
 /// Lists that a strategic merge patch would merge by `ip`.
 const ADDRESSES: [&str; 2] = ["hostIPs", "podIPs"];
@@ -94,7 +96,7 @@ fn conditions(known: Option<&Value>, wanted: Option<&Value>) -> (Vec<Value>, Vec
     }
     let (known, wanted) = (list(known), list(wanted));
     let same = |a: &Value, b: &Value| a.get("type") == b.get("type");
-    let own = |c: &Value| ConditionKind::ALL.iter().any(|kind| c["type"] == kind.as_str());
+    let own = |c: &Value| c["type"].as_str().is_some_and(ConditionKind::is_own);
     let mut items: Vec<Value> = wanted.iter().filter(|w| !known.contains(w)).cloned().collect();
     for old in known.iter().filter(|old| own(old) && !wanted.iter().any(|w| same(w, old))) {
         items.push(json!({"$patch": "delete", "type": old["type"]}));

@@ -32,6 +32,12 @@ pub(super) fn take_inspections(world: &mut World) {
         let now = world.resource::<Clock>().now.mono;
         match outcome {
             Outcome::Done(Answer::Cri(CriAnswer::PodInspected(inspection))) => take(world, pod, inspection, now),
+            Outcome::Done(Answer::Cri(CriAnswer::PodSeen { pod: mut inspection, sizes })) => {
+                for (container, size) in inspection.containers.iter_mut().zip(sizes) {
+                    container.size = size;
+                }
+                take(world, pod, inspection, now);
+            }
             _ => failed(world, pod, now),
         }
         world.resource_mut::<Touched>().add(pod);

@@ -117,7 +117,11 @@ fn admitted(world: &World) -> BTreeMap<PodUid, String> {
             Record::PodForgotten { uid } => {
                 out.remove(uid);
             }
-            Record::PodFinished { .. } | Record::PodProbed { .. } | Record::PodEnded { .. } => {}
+            Record::PodFinished { .. }
+            | Record::PodProbed { .. }
+            | Record::PodEnded { .. }
+            | Record::PodAllocated { .. }
+            | Record::PodActuated { .. } => {}
         }
     }
     out

@@ -56,7 +56,7 @@ impl ProbeMemos {
                 Record::PodAdmitted { uid, .. } | Record::PodFinished { uid, .. } => {
                     out.before.insert(uid.clone());
                 }
-                Record::PodEnded { .. } => {}
+                Record::PodEnded { .. } | Record::PodAllocated { .. } | Record::PodActuated { .. } => {}
             }
         }
         out

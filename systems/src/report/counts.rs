@@ -127,6 +127,7 @@ mod tests {
             image_id: String::new(),
             container_id: id.to_owned(),
             user: None,
+            actual: None,
         }
     }
 

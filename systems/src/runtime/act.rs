@@ -5,6 +5,7 @@ mod end;
 mod hooks;
 mod images;
 mod pull;
+mod resize;
 mod start;
 mod stop;
 mod sync;
@@ -58,6 +59,11 @@ impl Node<'_> {
         let (objects, services) = (&*self.objects, &*self.services);
         let (config, machine) = (&*self.config, &*self.machine);
         Site { config, machine, strict_groups, users: None, systemd, objects, services }
+    }
+
+    /// Name of the runtime.
+    fn runtime(&self) -> &str {
+        self.health.info.as_ref().map_or("", |info| info.name.as_str())
     }
 
     fn timeout(&self) -> Duration {

@@ -57,13 +57,15 @@ pub(super) struct Known<'a> {
     pub(super) health: &'a [ContainerHealth],
     /// Instances that were stopped to be replaced.
     pub(super) replaced: &'a [ContainerId],
+    /// Instances that are restarted to get other resources.
+    pub(super) resized: &'a [ContainerId],
     /// Ended instances that stay per container.
     pub(super) kept: usize,
 }
 
 impl Default for Known<'_> {
     fn default() -> Self {
-        Self { in_progress: &[], health: &[], replaced: &[], kept: 1 }
+        Self { in_progress: &[], health: &[], replaced: &[], resized: &[], kept: 1 }
     }
 }
 
@@ -306,7 +308,13 @@ fn keep_or_replace(
         actions.replaced.push((status.id.clone(), index));
         return;
     }
-    let Some(probe) = known.health(index).condemned else { return };
+    let Some(probe) = known.health(index).condemned else {
+        if known.resized.contains(&status.id) {
+            actions.stop.push((status.id.clone(), format!("Container {} resize requires restart", container.name)));
+            actions.replaced.push((status.id.clone(), index));
+        }
+        return;
+    };
     let mut why = format!("Container {} failed {} probe", container.name, probe.as_str().to_lowercase());
     let policy = container.lifecycle.restart_policy.unwrap_or(spec.restart_policy);
     if container.kind == ContainerKind::Sidecar || policy != RestartPolicy::Never {

@@ -2,6 +2,7 @@
 
 use super::resources;
 use components::edge::host::Cgroup;
+use components::ids::ContainerId;
 use components::node::cgroups::slices;
 use components::node::{Machine, NodeConfig};
 use components::spec::{PodSpec, QosClass};
@@ -10,6 +11,15 @@ use components::spec::{PodSpec, QosClass};
 pub(super) fn parent(config: &NodeConfig, systemd: bool, qos: QosClass, uid: &str) -> String {
     let path = config.pod_cgroup(qos, uid);
     if systemd { slices(&path) } else { path }
+}
+
+/// Where the runtime puts a container below the cgroup of its pod.
+pub(super) fn of_container(pod: &str, systemd: bool, runtime: &str, id: &ContainerId) -> String {
+    match (systemd, runtime) {
+        (false, _) => format!("{pod}/{id}"),
+        (true, "cri-o") => format!("{pod}/crio-{id}.scope"),
+        (true, _) => format!("{pod}/cri-containerd-{id}.scope"),
+    }
 }
 
 /// The pod's cgroup, where pods have one of their own that we make (cgroupfs driver).

@@ -9,8 +9,11 @@ use components::edge::{Answer, FailureClass, Outcome};
 use components::hooks::{HookKind, HookRun, HookState};
 use components::ids::{ContainerId, Ticket};
 use components::planted::{Bug, Planted};
+use components::resize::Size;
 use components::time::Mono;
-use components::world::{ContainerRun, Desired, Flow, InspectRequests, Observed, PodContainers, Progress, Step};
+use components::world::{
+    ContainerRun, Desired, Flow, InspectRequests, Observed, PodContainers, PodLimits, Progress, Step,
+};
 use engine::{Clock, Inbox, Owner, TimerKind, Timers, Touched};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +80,7 @@ const fn container_of(step: &Step) -> Option<u16> {
         | Step::ReadEnvFiles(i)
         | Step::CreateContainer(i)
         | Step::StartContainer(i, _)
+        | Step::UpdateContainer(i, ..)
         | Step::RunHook(i, ..) => Some(*i),
         _ => None,
     }
@@ -169,6 +173,11 @@ impl Taken<'_> {
                 self.flow.log_attempts.clone_from(log_attempts);
                 self.recovered();
             }
+            (Step::LimitPod(part), _) if done => self.limited(*part),
+            (Step::ReadMemory, Outcome::Done(Answer::Host(HostAnswer::MemoryRead { pod, containers }))) => {
+                self.flow.resize.get_or_insert_default().memory = Some((*pod, containers.clone()));
+            }
+            (Step::LimitPod(_) | Step::ReadMemory, _) => self.not_resized(outcome),
             // The volumes domain takes these.
             (Step::SetUpVolume(_) | Step::FindVolumeImage(_) | Step::PullVolumeImage(_), _) => {}
             (Step::PreparePod, _) => self.failed("FailedMount", outcome),
@@ -307,12 +316,45 @@ impl Taken<'_> {
                 self.note("Started container", name);
                 self.inspect = Some(Look::ContainerStarted(Arc::clone(&id.0)));
             }
+            (Step::UpdateContainer(_, _, size), _) => self.updated(run, *size, outcome),
             (Step::StartContainer(_, _), _) => {
                 self.put_off(run, "RunContainerError", said(outcome));
                 self.inspect = Some(Look::All);
             }
             _ => {}
         }
+    }
+
+    /// The pod's cgroup has these limits.
+    fn limited(&mut self, part: PodLimits) {
+        let has = &mut self.flow.limits;
+        has.shares = part.shares.or(has.shares);
+        has.quota = part.quota.or(has.quota);
+        has.memory = part.memory.or(has.memory);
+    }
+
+    /// A container was to get another size.
+    fn updated(&mut self, run: &mut ContainerRun, size: Size, outcome: &Outcome) {
+        self.inspect = Some(Look::All);
+        if matches!(outcome, Outcome::Done(_)) {
+            run.size = Some(size);
+            self.flow.resize.get_or_insert_default().unrecorded = true;
+        } else {
+            self.not_resized(outcome);
+        }
+    }
+
+    /// A step of a resize failed: it is tried again after a while.
+    fn not_resized(&mut self, outcome: &Outcome) {
+        let at = self.now.after(CONTAINER_RETRY);
+        let resize = self.flow.resize.get_or_insert_default();
+        // One that was cut off says nothing of the resize.
+        if !matches!(outcome, Outcome::Cancelled) {
+            resize.error = Some(trouble(outcome));
+        }
+        resize.checked = false;
+        resize.retry_at = Some(at);
+        self.wake = Some(at);
     }
 
     /// A started instance has a log of its number: should all be removed from the runtime, the count goes on from it.

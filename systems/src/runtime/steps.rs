@@ -47,6 +47,9 @@ impl Emitter<'_> {
 /// Strands of volumes begin here; a pod has fewer containers.
 const VOLUME_STRANDS: u16 = 0x2000;
 
+/// The strand of resizes; a pod has fewer containers.
+const RESIZE_STRAND: u16 = 0x1fff;
+
 /// Strand 0 is the pod's; each volume has its own; a container's start has its own; stops, removals and hooks have one
 /// each, so that they run in parallel and overtake a start that hangs.
 fn strand(step: &Step) -> u16 {
@@ -58,6 +61,7 @@ fn strand(step: &Step) -> u16 {
         | Step::ReadEnvFiles(i)
         | Step::CreateContainer(i)
         | Step::StartContainer(i, _) => i.saturating_add(1),
+        Step::LimitPod(_) | Step::UpdateContainer(..) | Step::ReadMemory => RESIZE_STRAND,
         Step::SetUpVolume(i) | Step::FindVolumeImage(i) | Step::PullVolumeImage(i) => {
             VOLUME_STRANDS | (i & (VOLUME_STRANDS - 1))
         }

@@ -10,6 +10,7 @@ use super::{add, remove, said, update};
 use crate::apicall;
 use crate::probes::ProbeMemos;
 use crate::reflector::{Change, Reflector, Target};
+use crate::resize::ShownResizes;
 use crate::sources::merge::Op;
 use bevy_ecs::prelude::*;
 use components::apipods::{ApiPod, ApiPods};
@@ -162,6 +163,9 @@ fn remember(world: &mut World, uid: &PodUid, pod: &ApiPod) {
     let started = status.start_time != Wall::default();
     if let Some(mut memos) = world.get_resource_mut::<ProbeMemos>().filter(|_| started) {
         memos.learn(uid, &status);
+    }
+    if let (Some(resize), Some(mut shown)) = (&status.resize, world.get_resource_mut::<ShownResizes>()) {
+        shown.0.insert(uid.clone(), resize.clone());
     }
     world.resource_mut::<Ended>().0.entry(uid.clone()).or_insert_with(|| Arc::new(status));
 }

@@ -6,8 +6,9 @@ use crate::restart;
 use components::edge::cri::{ContainerState, PodInspection, SandboxState};
 use components::edge::sources::Source;
 use components::probes::{ContainerHealth, Probes};
+use components::resize::ResizeConditions;
 use components::spec::{ContainerKind, PodSpec};
-use components::status::{Condition, ConditionKind, Phase, PodStatus, ReportedState};
+use components::status::{Condition, ConditionKind, Phase, PodStatus, ReportedState, WholeResources};
 use components::time::Wall;
 use components::world::{ContainerRun, EndCause, Flow, Lifecycle, Stage};
 
@@ -45,6 +46,9 @@ pub(super) struct Input<'a> {
     pub(super) life: &'a Lifecycle,
     pub(super) seen: Option<&'a PodInspection>,
     pub(super) flow: &'a Flow,
+    pub(super) resize: Option<&'a ResizeConditions>,
+    /// Resources of the pod as a whole, where they are shown.
+    pub(super) whole: Option<WholeResources>,
     pub(super) runs: &'a [&'a ContainerRun],
     pub(super) probes: &'a Probes,
     /// Since when an earlier run of the agent showed condition `Ready` false, and true.
@@ -113,6 +117,10 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
         return out;
     }
     out.conditions = conditions(input, &states, phase);
+    // A pod that has ended is not resized any more.
+    let lives = input.life.stage < Stage::Terminated && !phase.is_terminal();
+    out.whole = input.whole.clone().map(Box::new);
+    out.resize = input.resize.filter(|_| lives).map(|shown| Box::new(shown.clone()));
     for (container, kept) in input.spec.containers.iter().zip(states) {
         match container.kind {
             ContainerKind::Init | ContainerKind::Sidecar => out.init_containers.push(kept.report),

@@ -1,5 +1,6 @@
 //! Container statuses (contract 6.7).
 
+use super::sizes;
 use crate::restart;
 use components::edge::cri::{ContainerState, ContainerStatus, PodInspection};
 use components::hooks::HookKind;
@@ -88,6 +89,7 @@ pub(super) fn report(facts: &Facts<'_>, container: &ContainerSpec, run: Option<&
             }
             report.image_id.clone_from(&newest.image_ref);
             report.user.clone_from(&newest.user);
+            report.actual = sizes::actual(facts.spec, container, newest, run.and_then(|run| run.size)).map(Box::new);
             report.state = state(facts, newest);
             report.last = instances.get(1).filter(|i| i.state == ContainerState::Exited).map(|i| state(facts, i));
             if report.last.is_none() {
@@ -134,6 +136,7 @@ fn blank(facts: &Facts<'_>, container: &ContainerSpec) -> ContainerReport {
         image_id: String::new(),
         container_id: String::new(),
         user: None,
+        actual: None,
     }
 }
 

@@ -6,6 +6,8 @@
 mod lifecycle;
 #[path = "cases/objects.rs"]
 mod objects;
+#[path = "cases/resize.rs"]
+mod resize;
 #[path = "cases/restarts.rs"]
 mod restarts;
 

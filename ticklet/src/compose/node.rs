@@ -4,7 +4,7 @@ use components::config::KubeletConfiguration;
 use components::config::gates::GateSet;
 use components::duration::GoDuration;
 use components::node::reclaim::{CollectionConfig, ReclaimConfig, RotationConfig};
-use components::node::{Machine, NodeConfig, ShutdownBand};
+use components::node::{Machine, NodeConfig, ResizeLimits, ShutdownBand};
 use components::quantity::Quantity;
 use std::time::Duration;
 
@@ -54,11 +54,23 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
         shutdown_bands: shutdown_bands(config),
         stop_signals: GateSet::from_map(&config.feature_gates).0.enabled("ContainerStopSignals"),
         object: None,
+        resize: resize(config),
         reclaim: ReclaimConfig {
             rotation: rotation(config),
             collection: Some(collection(-1, 1, GoDuration::ZERO)),
             log_links: Some(LOG_LINKS.to_owned()),
         },
+    }
+}
+
+/// What a resize of a running pod may change.
+fn resize(config: &KubeletConfiguration) -> ResizeLimits {
+    let (gates, _) = GateSet::from_map(&config.feature_gates);
+    let pinned = |policy: &str, gate| policy.eq_ignore_ascii_case("static") && !gates.enabled(gate);
+    ResizeLimits {
+        pod_level: gates.enabled("InPlacePodLevelResourcesVerticalScaling"),
+        cpu_static: pinned(&config.cpu_manager_policy, "InPlacePodVerticalScalingExclusiveCPUs"),
+        memory_static: pinned(&config.memory_manager_policy, "InPlacePodVerticalScalingExclusiveMemory"),
     }
 }
 

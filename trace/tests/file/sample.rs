@@ -212,6 +212,7 @@ fn answers() -> Vec<Ingress> {
             ..RuntimeInfo::default()
         })),
         cri(CriAnswer::PodInspected(inspection())),
+        cri(CriAnswer::PodSeen { pod: inspection(), sizes: vec![None, Some(RuntimeSize::default())] }),
         cri(CriAnswer::SandboxStarted { id: "sandbox-1".into() }),
         cri(CriAnswer::ImageFound(None)),
         cri(CriAnswer::ImageFound(Some(FoundImage {
@@ -248,6 +249,7 @@ fn inspection() -> PodInspection {
         image_ref: "sha256:1".into(),
         user: Some((0, -1, vec![4])),
         log_path: "/l".into(),
+        size: None,
     };
     PodInspection {
         namespace: "default".into(),

@@ -45,6 +45,7 @@ fn a_running_pod_looks_as_on_the_reference() {
             image_id: "sha256:da0209acd02d9f3bf203394fb83e15e6dfccd1a956d16d4612bfbb9ac96ae952".to_owned(),
             container_id: id.to_owned(),
             user: Some((0, 0, vec![0])),
+            actual: None,
         }],
         ..PodStatus::default()
     };
@@ -88,6 +89,7 @@ fn containers_show_states_resources_and_mounts() {
         image_id: String::new(),
         container_id: "containerd://1".to_owned(),
         user: None,
+        actual: None,
     };
     let resources = json!({"limits": {"cpu": "250m"}, "requests": {"cpu": "100m"}});
     let spec = json!({"name": "c", "resources": resources, "volumeMounts": [
@@ -108,6 +110,10 @@ fn containers_show_states_resources_and_mounts() {
         ],
     });
     check(report.clone(), &spec, &expect);
+    let size = ActualSize { cpu_limit: Some(1500), memory_limit: Some(64 << 20), ..ActualSize::default() };
+    let mut differs = expect.clone();
+    differs["resources"]["limits"] = json!({"cpu": "1500m", "memory": "64Mi"});
+    check(ContainerReport { actual: Some(Box::new(size)), ..report.clone() }, &spec, &differs);
     let waiting = ContainerReport { container_id: String::new(), last: None, ..report };
     let mut expect = expect;
     let shown = expect.as_object_mut().unwrap();
@@ -116,6 +122,34 @@ fn containers_show_states_resources_and_mounts() {
     }
     shown["lastState"] = json!({});
     check(waiting, &spec, &expect);
+}
+
+#[test]
+fn conditions_of_a_resize_come_first_with_the_generation_they_are_about() {
+    let since = wall("2026-11-29T17:20:30Z");
+    let pending =
+        ResizeCondition { reason: "Deferred".to_owned(), message: "m".to_owned(), generation: 3, since, probed: since };
+    let status = PodStatus {
+        resize: Some(Box::new(ResizeConditions { pending: Some(pending), in_progress: None })),
+        conditions: vec![Condition {
+            kind: ConditionKind::Ready,
+            status: true,
+            reason: String::new(),
+            message: String::new(),
+            since,
+        }],
+        ..PodStatus::default()
+    };
+    let text = pod_json(r#"{"metadata":{"generation":4}}"#, &status).unwrap();
+    let got: Value = serde_json::from_str(&text).unwrap();
+    let time = "2026-11-29T17:20:30Z";
+    let expect = json!([
+        {"type": "PodResizePending", "observedGeneration": 3, "status": "True", "lastProbeTime": time,
+            "lastTransitionTime": time, "reason": "Deferred", "message": "m"},
+        {"type": "Ready", "observedGeneration": 4, "status": "True", "lastProbeTime": null, "lastTransitionTime": time},
+    ]);
+    assert_eq!(got["status"]["conditions"], expect);
+    assert_eq!(crate::status::parse::status(&got["status"].to_string()).resize, status.resize);
 }
 
 #[test]

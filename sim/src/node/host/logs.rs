@@ -57,8 +57,9 @@ impl Host {
             | HostEffect::SetUpVolume(_)
             | HostEffect::SetCgroups(_)
             | HostEffect::ReadEnvFiles(_)
-            | HostEffect::ReadLogins { .. }
-            | HostEffect::AllowShutdown => {}
+            | HostEffect::AllowShutdown
+            | HostEffect::ReadMemory { .. }
+            | HostEffect::ReadLogins { .. } => {}
         }
         Ok(None)
     }

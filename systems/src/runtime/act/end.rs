@@ -3,6 +3,7 @@
 use super::super::steps::{HOST_TIMEOUT, starts_container};
 use super::super::{actions, order, paths};
 use super::Pod;
+use super::resize::is_resize;
 use super::stop::End;
 use components::edge::Effect;
 use components::edge::cri::CriEffect;
@@ -64,7 +65,9 @@ impl Pod<'_, '_> {
 
     /// A pull can take an hour, and a mount may hang; nobody waits for them any more.
     fn cancel_pulls(&mut self) {
-        let long = |step: &Step| matches!(step, Step::PullImage(_) | Step::SetUpVolume(_) | Step::PullVolumeImage(_));
+        let long = |step: &Step| {
+            matches!(step, Step::PullImage(_) | Step::SetUpVolume(_) | Step::PullVolumeImage(_)) || is_resize(step)
+        };
         let pulls: Vec<_> = self.flow.in_flight.iter().filter(|(_, s)| long(s)).map(|(t, _)| *t).collect();
         for ticket in pulls {
             self.emitter.outbox.cancel(ticket);

@@ -252,6 +252,7 @@ impl Pod<'_, '_> {
         let run = &mut self.runs[start.index];
         run.attempt = number;
         run.retry_at = None;
+        self.note_new_size(start.spec, start.index);
         let index = u16::try_from(start.index).unwrap_or(u16::MAX);
         let effect = Effect::Host(HostEffect::PrepareContainer(Box::new(files)));
         self.emit(Step::PrepareContainer(index), effect, HOST_TIMEOUT, "its files come before the container");

@@ -2,7 +2,7 @@
 
 use super::super::actions::{self, PodActions};
 use super::super::steps::{HOST_TIMEOUT, starts_container, whole_pod};
-use super::super::{cgroups, config, paths, users};
+use super::super::{cgroups, config, paths, resize, users};
 use super::Pod;
 use crate::restart;
 use components::edge::Effect;
@@ -39,7 +39,9 @@ impl Pod<'_, '_> {
                 self.cannot_describe(text);
                 return;
             }
-            let effect = Effect::Host(HostEffect::PreparePod(Box::new(self.preparation(spec))));
+            let preparation = self.preparation(spec);
+            self.flow.limits = preparation.cgroup.as_ref().map(resize::limits).unwrap_or_default();
+            let effect = Effect::Host(HostEffect::PreparePod(Box::new(preparation)));
             self.emit(Step::PreparePod, effect, HOST_TIMEOUT, "directories, volumes and cgroup come first");
             return;
         }
@@ -47,9 +49,12 @@ impl Pod<'_, '_> {
             return;
         }
         self.tend_post_start(spec, &seen);
+        self.note_sizes(spec, &seen);
+        let resized = self.resized(spec, &seen);
         let (in_progress, health, replaced) = (self.in_progress(), self.health(spec, &seen), self.replaced());
         let kept = self.node.config.reclaim.kept_per_container();
-        let known = actions::Known { in_progress: &in_progress, health: &health, replaced: &replaced, kept };
+        let known =
+            actions::Known { in_progress: &in_progress, health: &health, replaced: &replaced, resized: &resized, kept };
         let mut actions = actions::compute(spec, &seen, known);
         self.plant(spec, &seen, &mut actions);
         self.decide_kills(spec, &seen, &actions);
@@ -61,7 +66,8 @@ impl Pod<'_, '_> {
         self.spare_what_is_made(spec, &seen, &mut actions);
         self.hold_restart_all(spec, &seen, &mut actions);
         self.remove_containers(&seen, &actions);
-        if !self.post_start_pending() {
+        let resizes = self.resize(spec, &seen, &resized);
+        if !resizes && !self.post_start_pending() {
             self.start_containers(spec, &seen, &actions);
         }
     }
@@ -150,6 +156,7 @@ impl Pod<'_, '_> {
     fn preparation(&self, spec: &PodSpec) -> PreparePod {
         let site = self.site();
         let uid = spec.uid.as_str();
+        let wide = resize::widest(spec, |index| self.runs.get(index).and_then(|run| run.size));
         let pod_dir = site.config.pod_dir(uid);
         let dir = |path: String, mode| Dir { path, mode };
         let log_dir = paths::log_dir(site.config, spec);
@@ -163,7 +170,7 @@ impl Pod<'_, '_> {
         dirs.push(dir(site.config.pod_logs_dir.clone(), 0o755));
         dirs.push(dir(log_dir.clone(), 0o755));
         PreparePod {
-            cgroup: cgroups::of_pod(spec, site.config, site.machine, site.systemd),
+            cgroup: cgroups::of_pod(wide.as_ref().unwrap_or(spec), site.config, site.machine, site.systemd),
             dirs,
             files: site
                 .users
