@@ -192,6 +192,9 @@ pub struct Machine {
     /// The kernel can limit swap per cgroup.
     #[serde(default)]
     pub swap_controller: bool,
+    /// Swap in bytes.
+    #[serde(default)]
+    pub swap_bytes: i64,
     /// The node's resolver configuration (`resolvConf`); `None` when `resolvConf` is "".
     pub resolver: Option<crate::edge::cri::DnsConfig>,
     /// The node's `/etc/hosts`, for pods in the node's network.

@@ -58,7 +58,12 @@ pub(crate) struct Node<'a> {
 /// Critical pods, as static ones are, are not refused for want of resources: others make way for them. Everything else
 /// is looked at first, so that nothing is ended in vain.
 pub(crate) fn judge(spec: &PodSpec, node: &Node<'_>, waited: Duration) -> Judgement {
-    judge_as(spec, node, waited, spec.source != Source::Api || spec.priority >= CRITICAL)
+    judge_as(spec, node, waited, is_critical(spec))
+}
+
+/// Whether a pod is critical to the node or the cluster.
+pub(crate) fn is_critical(spec: &PodSpec) -> bool {
+    spec.source != Source::Api || spec.priority >= CRITICAL
 }
 
 /// Judges what a pod that runs wants to have instead, beside the others; nobody makes way for it. Else why it waits.

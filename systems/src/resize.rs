@@ -35,7 +35,7 @@ pub fn plugin(engine: &mut Engine) {
     let world = engine.world_mut();
     world.insert_resource(recorded);
     world.init_resource::<PendingResizes>();
-    world.init_resource::<ShownResizes>();
+    set_up(world);
     engine.add_systems(
         Phase::Plan,
         (forget_the_gone, wait::decide)
@@ -49,6 +49,12 @@ pub fn plugin(engine: &mut Engine) {
         Phase::Report,
         follow.in_set(ResizeSystems).before(crate::status::StatusSystems).before(crate::report::ReportSystems),
     );
+}
+
+/// What taking pods up looks into; empty without this domain.
+pub(crate) fn set_up(world: &mut World) {
+    world.init_resource::<RecordedSizes>();
+    world.init_resource::<ShownResizes>();
 }
 
 /// What earlier runs recorded.

@@ -48,6 +48,7 @@ pub fn plugin(engine: &mut Engine) {
     let states = configured.iter().map(|source| (*source, SourceState::default())).collect();
     world.insert_resource(SourceStates { states });
     world.init_resource::<PodIndex>();
+    crate::resize::set_up(world);
     bound::set_up(world);
     for source in configured {
         // Due in the first tick.

@@ -49,6 +49,7 @@ const SETTLED: &[&str] = &[
     "maxParallelImagePulls",
     "maxPods",
     "memoryReservationPolicy",
+    "memorySwap",
     "memoryThrottlingFactor",
     "nodeLeaseDurationSeconds",
     "nodeStatusMaxImages",

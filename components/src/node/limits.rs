@@ -26,6 +26,8 @@ pub struct NodeLimits {
     pub memory_throttling_factor: Option<f64>,
     /// `memoryReservationPolicy` is `TieredReservation`, and its feature gate is on.
     pub tiered_memory: bool,
+    /// `memorySwap.swapBehavior` is `LimitedSwap`.
+    pub limited_swap: bool,
     /// Host ids for user namespaces, or why there are none.
     pub users: Option<UserIds>,
 }

@@ -42,6 +42,7 @@ pub fn machine(
         user_ranges: Vec::new(),
         apparmor: fs::read("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with(b"Y")),
         swap_controller: swap_controller(&read(Path::new("/proc/self/cgroup"))?).exists(),
+        swap_bytes: identity::swap_bytes(),
         cgroup_v2: statfs("/sys/fs/cgroup").is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC),
         shutting_down: false,
         resolver,

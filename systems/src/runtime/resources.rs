@@ -50,7 +50,8 @@ pub(super) fn of_container(
         machine.hugepage_sizes.iter().map(|size| (size.clone(), huge_limit(&own.limits.hugepages, size))).collect();
     if machine.cgroup_v2 {
         if machine.swap_controller {
-            out.unified.insert("memory.swap.max".to_owned(), "0".to_owned());
+            let swap = swap_limit(spec, &own, config, machine);
+            out.unified.insert("memory.swap.max".to_owned(), swap.to_string());
         }
         out.unified.extend(memory_protection(spec.qos, &own, config));
     } else if machine.swap_controller {
@@ -58,6 +59,19 @@ pub(super) fn of_container(
         out.memory_swap_limit_bytes = out.memory_limit_bytes;
     }
     out
+}
+
+/// Swap that a container may use, in bytes: with `LimitedSwap` a share of the node's as large as its share of the
+/// memory, and only for containers whose memory may grow (KEP-2400).
+fn swap_limit(spec: &PodSpec, own: &ResourceRequirements, config: &NodeConfig, machine: &Machine) -> i64 {
+    let request = own.requests.memory_bytes.unwrap_or(0);
+    let grows = request > 0 && own.limits.memory_bytes != Some(request);
+    let may = config.limits.limited_swap && grows && spec.qos == QosClass::Burstable;
+    if !may || crate::admission::is_critical(spec) || request > machine.memory_bytes {
+        return 0;
+    }
+    let share = i128::from(request) * i128::from(machine.swap_bytes) / i128::from(machine.memory_bytes);
+    i64::try_from(share).unwrap_or(0)
 }
 
 /// Sum over the pod, as the sandbox is told.

@@ -42,6 +42,7 @@ pub(super) fn limits(config: &KubeletConfiguration, machine: &Machine, disk_byte
         },
         memory_throttling_factor: config.memory_throttling_factor.filter(|_| memory_qos),
         tiered_memory: memory_qos && config.memory_reservation_policy == "TieredReservation",
+        limited_swap: config.memory_swap.swap_behavior == "LimitedSwap",
         users: user_ids(config, None),
     }
 }

@@ -29,7 +29,7 @@ pub fn identity() -> Result<MachineIdentity, HostError> {
         os_image: OS_RELEASE.iter().find_map(|path| pretty_name(&text(path)?)).unwrap_or_else(|| "Unknown".to_owned()),
         architecture: architecture(std::env::consts::ARCH).to_owned(),
         hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
-        swap_bytes: text("/proc/meminfo").and_then(|text| swap_total(&text)).unwrap_or(0),
+        swap_bytes: swap_bytes(),
         in_user_namespace: text("/proc/self/uid_map").is_some_and(|map| is_mapped(&map)),
     })
 }
@@ -74,6 +74,11 @@ fn hugepages(dir: &Path) -> Vec<(i64, i64)> {
     let mut sizes: Vec<(i64, i64)> = entries.filter_map(|entry| size(entry.ok()?)).collect();
     sizes.sort_unstable();
     sizes
+}
+
+/// Swap of this machine in bytes; 0 where the kernel tells of none.
+pub(super) fn swap_bytes() -> i64 {
+    fs::read_to_string("/proc/meminfo").ok().and_then(|text| swap_total(&text)).unwrap_or(0)
 }
 
 fn swap_total(meminfo: &str) -> Option<i64> {

@@ -70,6 +70,37 @@ fn no_pod_swaps() {
 }
 
 #[test]
+fn limited_swap_is_shared_out_by_memory() {
+    let mut spec = fixtures::spec("always a");
+    spec.source = Source::Api;
+    let mut node = fixtures::node();
+    node.limits.limited_swap = true;
+    let machine = Machine { swap_bytes: 500 * MIB, ..machine(true) };
+    let check = |spec: &PodSpec, node: &NodeConfig, expect: i64| {
+        let found = of_container(spec, &spec.containers[0], node, &machine);
+        assert_eq!(found.unified.get("memory.swap.max"), Some(&expect.to_string()));
+    };
+    check(&spec, &node, 0);
+    memory(&mut spec, 0, 100 * MIB, Some(200 * MIB));
+    check(&spec, &node, 50 * MIB);
+    check(&spec, &fixtures::node(), 0);
+    memory(&mut spec, 0, 100 * MIB, Some(100 * MIB));
+    check(&spec, &node, 0);
+    memory(&mut spec, 0, 1001 * MIB, None);
+    check(&spec, &node, 0);
+    memory(&mut spec, 0, 100 * MIB, None);
+    check(&spec, &node, 50 * MIB);
+    spec.qos = QosClass::Guaranteed;
+    check(&spec, &node, 0);
+    spec.qos = QosClass::Burstable;
+    spec.priority = 2_000_000_000;
+    check(&spec, &node, 0);
+    spec.priority = 0;
+    spec.source = Source::File;
+    check(&spec, &node, 0);
+}
+
+#[test]
 fn memory_is_protected_and_throttled_where_the_node_says_so() {
     let mut spec = fixtures::spec("always a");
     memory(&mut spec, 0, 16 * MIB, Some(64 * MIB));
