@@ -209,7 +209,7 @@ pub(super) fn update(
 
 /// True for a container that gets another size while its pod runs.
 pub(super) const fn changes_live(kind: ContainerKind) -> bool {
-    matches!(kind, ContainerKind::Main | ContainerKind::Sidecar)
+    matches!(kind, ContainerKind::Main | ContainerKind::Sidecar | ContainerKind::Init)
 }
 
 /// True when an instance of this name runs.

@@ -10,7 +10,12 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Features of the node that others have to know of, each with the gate of the same name. Only what is done is told.
-const DECLARED: [&str; 2] = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
+const DECLARED: [&str; 4] = [
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+];
 
 /// Settings of the Node object.
 ///
