@@ -2,6 +2,7 @@
 
 mod api;
 pub mod cgroups;
+pub mod identity;
 mod limits;
 
 pub use api::{ApiConfig, ObjectStrategy};
@@ -99,6 +100,12 @@ pub struct NodeConfig {
     /// How the node shows itself to the API server; `None` for a standalone node.
     #[serde(default)]
     pub object: Option<Box<object::NodeObjectConfig>>,
+    /// Certificates that the node asks the cluster for.
+    #[serde(default)]
+    pub identity: Option<Box<identity::IdentityConfig>>,
+    /// Credential providers for image pulls.
+    #[serde(default)]
+    pub providers: Option<Box<crate::providers::Providers>>,
 }
 
 impl NodeConfig {
@@ -150,6 +157,8 @@ impl Default for NodeConfig {
             stop_signals: false,
             reclaim: reclaim::ReclaimConfig::default(),
             object: None,
+            identity: None,
+            providers: None,
         }
     }
 }

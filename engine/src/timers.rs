@@ -55,6 +55,8 @@ pub enum TimerKind {
     Objects,
     /// Ask for the tokens of a pod.
     Tokens,
+    /// Look at the node's certificates.
+    Certificates,
 }
 
 /// A deadline's name.

@@ -126,6 +126,7 @@ fn publish(
     broken: Res<InvariantCount>,
     numbers: Res<ProbeNumbers>,
     tally: Res<counts::Tally>,
+    identity: Res<crate::identity::Identity>,
     mut published: ResMut<Published>,
 ) {
     published.0 = Arc::new(Snapshot {
@@ -142,6 +143,7 @@ fn publish(
         },
         metrics: Arc::new(metrics(&pleg, &outbox, &broken, &tally)),
         probes: Arc::clone(&numbers.series),
+        certificates: identity.numbers(),
     });
 }
 

@@ -26,6 +26,8 @@ pub struct Node {
     crictl: Crictl,
     /// Given with `--kubeconfig`, where there is a cluster.
     pub kubeconfig: Option<PathBuf>,
+    /// Further flags, for the next start.
+    pub flags: Vec<String>,
     /// The runtime and everything else below ticklet. Declared after the process: it goes first.
     pub lab: Lab,
 }
@@ -34,7 +36,8 @@ impl Node {
     /// A node without a running ticklet.
     pub fn new(lab: Lab) -> Result<Self> {
         let [port, healthz_port] = free_ports()?;
-        let node = Self { ticklet: None, port, healthz_port, crictl: lab.crictl()?, kubeconfig: None, lab };
+        let node =
+            Self { ticklet: None, port, healthz_port, crictl: lab.crictl()?, kubeconfig: None, flags: Vec::new(), lab };
         fs::create_dir_all(node.manifests())?;
         fs::write(node.config_file(), node.configuration())?;
         Ok(node)
@@ -149,6 +152,7 @@ authorization:
         if let Some(kubeconfig) = &self.kubeconfig {
             command.arg("--kubeconfig").arg(kubeconfig);
         }
+        command.args(&self.flags);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         self.ticklet = Some(child);

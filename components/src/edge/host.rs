@@ -1,5 +1,7 @@
 //! This host: directories, files, volumes, cgroups.
 
+pub mod identity;
+pub mod provider;
 pub mod reclaim;
 
 use crate::ids::{Hidden, Sensitive};
@@ -42,6 +44,10 @@ pub enum HostEffect {
         /// The files: `config.json`s, then `.dockercfg`s.
         paths: Vec<String>,
     },
+    /// Look at, ask for or keep certificates of the node.
+    Identity(Box<identity::IdentityEffect>),
+    /// Ask a credential provider for logins.
+    RunProvider(Box<provider::RunProvider>),
 }
 
 /// One value of an environment file.
@@ -324,4 +330,8 @@ pub enum HostAnswer {
         /// Files that are there and cannot be read.
         problems: Vec<String>,
     },
+    /// To `Identity`.
+    Identity(Box<identity::IdentityAnswer>),
+    /// To `RunProvider`.
+    Provided(Box<provider::Provided>),
 }

@@ -54,6 +54,8 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
         shutdown_bands: shutdown_bands(config),
         stop_signals: GateSet::from_map(&config.feature_gates).0.enabled("ContainerStopSignals"),
         object: None,
+        identity: None,
+        providers: None,
         reclaim: ReclaimConfig {
             rotation: rotation(config),
             collection: Some(collection(-1, 1, GoDuration::ZERO)),

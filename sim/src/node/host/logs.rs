@@ -57,7 +57,9 @@ impl Host {
             | HostEffect::SetUpVolume(_)
             | HostEffect::SetCgroups(_)
             | HostEffect::ReadEnvFiles(_)
-            | HostEffect::ReadLogins { .. } => {}
+            | HostEffect::ReadLogins { .. }
+            | HostEffect::Identity(_)
+            | HostEffect::RunProvider(_) => {}
         }
         Ok(None)
     }
