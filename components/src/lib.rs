@@ -3,6 +3,7 @@
 //! Decides nothing, reads nothing, writes nothing: only types and their plain conversions.
 
 pub mod apipods;
+pub mod certificates;
 pub mod config;
 pub mod duration;
 pub mod edge;
@@ -14,6 +15,7 @@ pub mod node;
 pub mod objects;
 pub mod planted;
 pub mod probes;
+pub mod providers;
 pub mod quantity;
 pub mod registry;
 pub mod resize;

@@ -2,6 +2,7 @@
 
 mod api;
 pub mod cgroups;
+pub mod identity;
 mod limits;
 
 pub use api::{ApiConfig, ObjectStrategy};
@@ -102,6 +103,12 @@ pub struct NodeConfig {
     /// What a resize may change.
     #[serde(default)]
     pub resize: ResizeLimits,
+    /// Certificates that the node asks the cluster for.
+    #[serde(default)]
+    pub identity: Option<Box<identity::IdentityConfig>>,
+    /// Credential providers for image pulls.
+    #[serde(default)]
+    pub providers: Option<Box<crate::providers::Providers>>,
 }
 
 impl NodeConfig {
@@ -154,6 +161,8 @@ impl Default for NodeConfig {
             reclaim: reclaim::ReclaimConfig::default(),
             object: None,
             resize: ResizeLimits::default(),
+            identity: None,
+            providers: None,
         }
     }
 }

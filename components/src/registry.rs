@@ -32,6 +32,8 @@ pub struct NodeLogins {
     pub reading: Option<Ticket>,
     /// In the order of their servers.
     pub list: Vec<RegistryLogin>,
+    /// Those of credential providers.
+    pub provided: crate::providers::ProviderRuns,
 }
 
 /// How far a pull has come with the logins that fit the image.

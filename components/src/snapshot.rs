@@ -37,6 +37,8 @@ pub struct Snapshot {
     pub metrics: Arc<CoreMetrics>,
     /// Numbers of the probes, by pod in a stable order; up to a second old.
     pub probes: Arc<Vec<ProbeSeries>>,
+    /// Numbers of the node's certificates.
+    pub certificates: Arc<crate::certificates::Certificates>,
 }
 
 impl Snapshot {

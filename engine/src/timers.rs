@@ -57,6 +57,8 @@ pub enum TimerKind {
     Tokens,
     /// Try resizes that wait.
     Resizes,
+    /// Look at the node's certificates.
+    Certificates,
 }
 
 /// A deadline's name.

@@ -4,6 +4,7 @@
 //! files it names; writes facts of watches to the ingress channel, before the watch's completion.
 
 mod counts;
+mod exec;
 mod identity;
 pub mod kubeconfig;
 mod limit;
@@ -20,8 +21,8 @@ use crate::port::Port;
 use components::edge::api::{ApiAnswer, ApiEffect};
 use components::edge::{Answer, Failure, FailureClass, Ingress, Outcome};
 use components::ids::Ticket;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 
 /// One effect with the ticket that facts of a watch carry.
@@ -31,6 +32,27 @@ pub struct ApiCall {
     pub ticket: Ticket,
     /// What to do.
     pub effect: ApiEffect,
+}
+
+/// The files that say where the API server is and who we are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Access {
+    /// `--kubeconfig`.
+    pub kubeconfig: PathBuf,
+    /// A certificate with its key that goes before that of the kubeconfig once it is there.
+    pub rotated: Option<PathBuf>,
+    /// `--bootstrap-kubeconfig`.
+    pub bootstrap: Option<PathBuf>,
+    /// The client certificate may come later: until then requests are sent without one.
+    pub may_begin_without: bool,
+}
+
+impl Access {
+    /// A kubeconfig that is ready.
+    #[must_use]
+    pub fn ready(kubeconfig: PathBuf) -> Self {
+        Self { kubeconfig, ..Self::default() }
+    }
 }
 
 /// How the API server is reached.
@@ -45,6 +67,22 @@ pub struct ApiPort {
 struct Server {
     transport: Transport,
     limits: Limits,
+    /// The bootstrap kubeconfig and its client, made when it is first needed.
+    bootstrap: Option<PathBuf>,
+    bootstrapper: Mutex<Option<Arc<Transport>>>,
+}
+
+impl Server {
+    fn bootstrapper(&self) -> Result<Arc<Transport>, CallError> {
+        let failed = |message| CallError { class: FailureClass::Invalid, message };
+        let path = self.bootstrap.as_ref().ok_or_else(|| failed("there are no bootstrap credentials".to_owned()))?;
+        let mut made = self.bootstrapper.lock().map_err(|_| failed("its client is in an unknown state".to_owned()))?;
+        if let Some(transport) = made.as_ref() {
+            return Ok(Arc::clone(transport));
+        }
+        let transport = Transport::new(&Access::ready(path.clone())).map_err(failed)?;
+        Ok(Arc::clone(made.insert(Arc::new(transport))))
+    }
 }
 
 impl ApiPort {
@@ -54,15 +92,18 @@ impl ApiPort {
         Self { server: None, ingress }
     }
 
-    /// Reads a kubeconfig and makes the client. Nothing is connected before the first request.
+    /// Reads the files and makes the client. Nothing is connected before the first request.
     ///
     /// # Errors
     /// One line that names the file and what is wrong with it.
-    pub fn from_file(path: &Path, rates: Rates, ingress: mpsc::Sender<Ingress>) -> Result<Self, KubeconfigError> {
-        let kubeconfig = Kubeconfig::read(path)?;
-        let transport = Transport::new(&kubeconfig)
-            .map_err(|message| KubeconfigError::Unusable { path: path.to_owned(), message })?;
-        Ok(Self { server: Some(Server { transport, limits: Limits::new(rates) }), ingress })
+    pub fn from_files(access: &Access, rates: Rates, ingress: mpsc::Sender<Ingress>) -> Result<Self, KubeconfigError> {
+        // What is wrong with the kubeconfig itself says where it is; what is wrong with a file that it names does not.
+        Kubeconfig::read(&access.kubeconfig)?;
+        let transport = Transport::new(access)
+            .map_err(|message| KubeconfigError::Unusable { path: access.kubeconfig.clone(), message })?;
+        let bootstrap = access.bootstrap.clone();
+        let server = Server { transport, limits: Limits::new(rates), bootstrap, bootstrapper: Mutex::default() };
+        Ok(Self { server: Some(server), ingress })
     }
 }
 
@@ -84,6 +125,13 @@ impl Port<ApiCall> for ApiPort {
             ApiEffect::Request(request) => {
                 server.limits.wait(request.class).await;
                 server.transport.request(&request).await.map(|it| ApiAnswer::Answered(Box::new(it)))
+            }
+            ApiEffect::Bootstrap(request) => {
+                server.limits.wait(request.class).await;
+                match server.bootstrapper() {
+                    Ok(transport) => transport.request(&request).await.map(|it| ApiAnswer::Answered(Box::new(it))),
+                    Err(error) => Err(error),
+                }
             }
             ApiEffect::Watch(watch) => {
                 server.limits.wait(watch.class).await;

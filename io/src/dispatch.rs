@@ -118,7 +118,7 @@ impl Kind {
             Effect::Sources(_) => Self::Sources,
             Effect::Probes(_) => Self::Probe,
             Effect::Hooks(_) => Self::Exec,
-            Effect::Api(ApiEffect::Request(_)) => Self::Api,
+            Effect::Api(ApiEffect::Request(_) | ApiEffect::Bootstrap(_)) => Self::Api,
             Effect::Api(ApiEffect::Watch(_)) => Self::Watch,
         }
     }

@@ -12,6 +12,7 @@ pub mod machine;
 pub mod memory;
 pub(crate) mod mounts;
 mod priority;
+mod provider;
 mod remains;
 mod remove;
 mod shared;
@@ -149,6 +150,12 @@ impl Host {
 
 impl Port<HostEffect> for Host {
     async fn run(&self, effect: HostEffect) -> Outcome {
+        if let HostEffect::RunProvider(asked) = &effect {
+            return match provider::run(asked).await {
+                Ok(provided) => Outcome::Done(Answer::Host(HostAnswer::Provided(Box::new(provided)))),
+                Err(message) => HostError::new(FailureClass::Other, message).into(),
+            };
+        }
         let inner = Arc::clone(&self.inner);
         let cancel = Cancel::default();
         let _guard = CancelOnDrop(cancel.clone());
@@ -198,6 +205,11 @@ impl Inner {
                 let (logins, problems) = logins::read(paths);
                 Ok(Answer::Host(HostAnswer::LoginsRead { logins, problems }))
             }
+            HostEffect::RunProvider(_) => Err(HostError::new(FailureClass::Invalid, "programs are not run here")),
+            HostEffect::Identity(effect) => match crate::certs::run(effect) {
+                Ok(answer) => Ok(Answer::Host(HostAnswer::Identity(Box::new(answer)))),
+                Err(failure) => Err(HostError::new(failure.class, failure.message)),
+            },
         }
     }
 

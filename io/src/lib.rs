@@ -1,6 +1,7 @@
 //! Bridges to everything outside. They carry data in and out and decide nothing.
 
 pub mod apiserver;
+pub mod certs;
 pub mod clock;
 pub mod cri;
 pub mod dispatch;

@@ -4,6 +4,7 @@
 //! handshake and for idleness, and their number is bounded, so that nobody can keep the node's memory.
 
 mod body;
+mod certificates;
 mod connection;
 mod container_logs;
 mod credentials;

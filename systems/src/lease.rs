@@ -26,7 +26,14 @@ pub fn plugin(engine: &mut Engine) {
     if world.resource::<NodeConfig>().object.is_some() {
         world.resource_mut::<Timers>().arm(TimerKind::Lease, Owner::Node, components::time::Mono(0));
     }
-    engine.add_systems(Phase::Report, keep_lease.in_set(LeaseSystems).after(NodeObjectSystems).before(ReportSystems));
+    engine.add_systems(
+        Phase::Report,
+        keep_lease
+            .in_set(LeaseSystems)
+            .after(NodeObjectSystems)
+            .after(crate::identity::IdentitySystems)
+            .before(ReportSystems),
+    );
 }
 
 fn keep_lease(

@@ -9,6 +9,7 @@ pub mod expand;
 mod fixtures;
 pub mod gc;
 pub mod health;
+pub mod identity;
 pub mod journal;
 pub mod lease;
 pub mod lifecycle;
@@ -60,6 +61,7 @@ pub fn plugin(engine: &mut Engine) {
     gc::plugin(engine);
     links::plugin(engine);
     node_object::plugin(engine);
+    identity::plugin(engine);
     lease::plugin(engine);
     events::plugin(engine);
     report::plugin(engine);

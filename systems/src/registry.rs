@@ -1,8 +1,10 @@
-//! Logins for image pulls: those of the pod's pull secrets, then those of the node's own docker configuration.
+//! Logins for image pulls: those of the pod's pull secrets, then those of the node's own docker configuration, then those of
+//! credential providers.
 //!
 //! Writes [`NodeLogins`]: the files are read when a pull first needs them and again when what is known is old.
 
 mod keyring;
+mod providers;
 
 use crate::turns::IngestTurn;
 use bevy_ecs::prelude::*;
@@ -21,6 +23,9 @@ use std::time::Duration;
 const AGE: Duration = Duration::from_secs(300);
 /// Longest time for reading it.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest time that a credential provider may take, as the kubelet's.
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Systems of this domain.
 #[derive(SystemSet, Debug, Clone, PartialEq, Eq, Hash)]
@@ -41,11 +46,21 @@ pub fn plugin(engine: &mut Engine) {
 
 fn take_logins(
     clock: Res<Clock>,
+    config: Res<NodeConfig>,
     inbox: Res<Inbox>,
     index: Res<PodIndex>,
     mut logins: ResMut<NodeLogins>,
     mut touched: ResMut<Touched>,
 ) {
+    if let Some(config) = &config.providers
+        && !logins.provided.asking.is_empty()
+    {
+        for arrived in &inbox.completions {
+            if providers::take(arrived.ticket, &arrived.outcome, config, &mut logins.provided, clock.now.mono) {
+                index.by_uid.values().for_each(|pod| touched.add(*pod));
+            }
+        }
+    }
     let Some(ticket) = logins.reading else { return };
     let Some(arrived) = inbox.completions.iter().find(|arrived| arrived.ticket == ticket) else { return };
     logins.reading = None;
@@ -82,6 +97,35 @@ pub(crate) fn ready(logins: &mut NodeLogins, config: &NodeConfig, now: Mono, out
         }));
     }
     logins.read.is_some()
+}
+
+/// Logins of credential providers for an image; `None` while a pull has to wait for one of them.
+pub(crate) fn provided(
+    image: &str,
+    spec: &PodSpec,
+    logins: &mut NodeLogins,
+    config: &NodeConfig,
+    now: Mono,
+    outbox: &mut Outbox,
+) -> Option<Vec<RegistryLogin>> {
+    let Some(providers) = &config.providers else { return Some(Vec::new()) };
+    match providers::find(image, spec, providers, &logins.provided, now) {
+        Ok(found) => Some(found),
+        Err(asks) => {
+            for (ask, effect) in asks {
+                let ticket = outbox.emit(NewWork {
+                    owner: Owner::Node,
+                    lane: Lane::Free,
+                    chained: false,
+                    timeout: PROVIDER_TIMEOUT,
+                    why: Why { system: "registry", rule: "a pull needs the logins of a credential provider" },
+                    effect,
+                });
+                logins.provided.asking.insert(ticket, ask);
+            }
+            None
+        }
+    }
 }
 
 /// True while a pull secret of the pod was asked for and nothing is known of it.

@@ -128,6 +128,7 @@ fn publish(
     broken: Res<InvariantCount>,
     numbers: Res<ProbeNumbers>,
     tally: Res<counts::Tally>,
+    identity: Res<crate::identity::Identity>,
     mut published: ResMut<Published>,
 ) {
     published.0 = Arc::new(Snapshot {
@@ -144,6 +145,7 @@ fn publish(
         },
         metrics: Arc::new(metrics(&pleg, &outbox, &broken, &tally)),
         probes: Arc::clone(&numbers.series),
+        certificates: identity.numbers(),
     });
 }
 

@@ -62,7 +62,16 @@ impl Cluster {
     /// # Errors
     /// When a program cannot be started.
     pub fn start_controllers(&mut self) -> Result<()> {
+        self.start_controllers_with(&[])
+    }
+
+    /// As [`Self::start_controllers`], with further flags of the controller manager.
+    ///
+    /// # Errors
+    /// When a program cannot be started.
+    pub fn start_controllers_with(&mut self, flags: &[&str]) -> Result<()> {
         let mut manager = self.program("kube-controller-manager");
+        manager.args(flags);
         // Each controller acts as an account of its own: that is what the roles of a new cluster are made for.
         manager.args(["--leader-elect=false", "--secure-port=0", "--v=1", "--use-service-account-credentials"]);
         manager.arg(format!("--kubeconfig={}", self.kubeconfig("kube-controller-manager").display()));

@@ -28,6 +28,8 @@ pub struct Node {
     pub kubeconfig: Option<PathBuf>,
     /// Variables of its environment, besides the test's own.
     pub environment: Vec<(&'static str, String)>,
+    /// Further flags, for the next start.
+    pub flags: Vec<String>,
     /// The runtime and everything else below ticklet. Declared after the process: it goes first.
     pub lab: Lab,
 }
@@ -43,6 +45,7 @@ impl Node {
             crictl: lab.crictl()?,
             kubeconfig: None,
             environment: Vec::new(),
+            flags: Vec::new(),
             lab,
         };
         fs::create_dir_all(node.manifests())?;
@@ -160,6 +163,7 @@ authorization:
             command.arg("--kubeconfig").arg(kubeconfig);
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.args(&self.flags);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         self.ticklet = Some(child);

@@ -6,8 +6,14 @@
 
 #[path = "cluster/cases.rs"]
 mod cases;
+#[path = "cluster/identity.rs"]
+mod identity;
+#[path = "cluster/images.rs"]
+mod images;
 #[path = "cluster/kubectl.rs"]
 mod kubectl;
+#[path = "cluster/registry.rs"]
+mod registry;
 #[path = "cluster/top.rs"]
 mod top;
 #[path = "cluster/workloads.rs"]
@@ -46,7 +52,14 @@ impl Rig {
 
     /// A cluster and a node that registers itself and asks the API server who may do what.
     fn register() -> Option<Self> {
-        let Self { cluster, mut node } = Self::new()?;
+        let mut rig = Self::configured()?;
+        rig.node.start().unwrap();
+        Some(rig)
+    }
+
+    /// The same before the node runs.
+    fn configured() -> Option<Self> {
+        let Self { cluster, node } = Self::new()?;
         let file = node.lab.dir().join("kubelet-config.yaml");
         let config = std::fs::read_to_string(&file).unwrap();
         let ca = cluster.file("ca.crt");
@@ -64,7 +77,6 @@ impl Rig {
         let authority = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "kube-root-ca.crt", "namespace": "default"}, "data": {"ca.crt": authority}});
         cluster.apply(&authority.to_string()).unwrap();
-        node.start().unwrap();
         Some(Self { cluster, node })
     }
 

@@ -2,9 +2,11 @@
 //!
 //! Opens the store, makes the ports and the dispatcher, starts the driver's thread. Decides nothing.
 
+pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod node;
 pub(crate) mod object;
+pub(crate) mod providers;
 
 use crate::driver::{Driver, DriverStats, Observer, Records, Stopped, Works};
 use crate::recorder::{Recorder, TraceStats};
@@ -15,7 +17,7 @@ use components::edge::store::Record;
 use components::ids::Ticket;
 use components::node::{Boot, Machine, NodeConfig};
 use components::snapshot::Snapshot;
-use io::apiserver::{ApiCounts, ApiPort, Rates};
+use io::apiserver::{Access, ApiCounts, ApiPort, Rates};
 use io::clock::Clock;
 use io::cri::{CriOptions, CriPort};
 use io::dispatch::{Dispatcher, Limits, Ports};
@@ -47,8 +49,8 @@ pub(crate) struct Plan {
     pub(crate) cri: CriOptions,
     /// Where pods come from.
     pub(crate) sources: SourcesOptions,
-    /// The kubeconfig and how much may be asked; `None` for a node that works on its own.
-    pub(crate) api: Option<(PathBuf, Rates)>,
+    /// Who the node is to the API server and how much may be asked; `None` for a node that works on its own.
+    pub(crate) api: Option<(Access, Rates)>,
     /// How much runs at a time.
     pub(crate) limits: Limits,
     /// What to ask logind for; `None` when it is none of this node's business.
@@ -112,7 +114,7 @@ pub(crate) fn start(plan: Plan, store: Store, records: Vec<Record>) -> anyhow::R
         sources: SourcesPort::new(plan.sources, ingress.clone()),
         probes: ProbesPort::new(),
         api: match &plan.api {
-            Some((path, rates)) => ApiPort::from_file(path, *rates, ingress.clone())?,
+            Some((access, rates)) => ApiPort::from_files(access, *rates, ingress.clone())?,
             None => ApiPort::absent(ingress.clone()),
         },
     };

@@ -4,10 +4,9 @@ use components::config::KubeletConfiguration;
 use components::edge::api::{ApiAnswer, ApiEffect, ApiRequest, Body, Class, Method};
 use components::edge::{Answer, Ingress, Outcome};
 use components::ids::{Sensitive, Ticket};
-use io::apiserver::{ApiCall, ApiPort, KubeconfigError, Rates};
+use io::apiserver::{Access, ApiCall, ApiPort, KubeconfigError, Rates};
 use io::port::Port;
 use io::server::review::{AskReview, ReviewAnswer, ReviewTimes, Reviews};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -20,17 +19,17 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// When the kubeconfig is unusable.
 pub(crate) fn reviews(
-    kubeconfig: &Path,
+    access: &Access,
     rates: Rates,
     ingress: mpsc::Sender<Ingress>,
     config: &KubeletConfiguration,
 ) -> Result<Arc<Reviews>, KubeconfigError> {
-    let port = ApiPort::from_file(kubeconfig, rates, ingress)?;
-    let access = &config.authorization.webhook;
+    let port = ApiPort::from_files(access, rates, ingress)?;
+    let webhook = &config.authorization.webhook;
     let times = ReviewTimes::new(
         config.authentication.webhook.cache_ttl,
-        access.cache_authorized_ttl,
-        access.cache_unauthorized_ttl,
+        webhook.cache_authorized_ttl,
+        webhook.cache_unauthorized_ttl,
     );
     Ok(Arc::new(Reviews::new(Box::new(Asker(port)), times)))
 }

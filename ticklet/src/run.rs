@@ -67,9 +67,6 @@ fn node(loaded: Loaded) -> anyhow::Result<ExitCode> {
     if !unused.is_empty() {
         tracing::warn!(fields = %unused.join(", "), "Accepted, but not acted on by this version");
     }
-    if !loaded.flags.bootstrap_kubeconfig.is_empty() {
-        bail!("--bootstrap-kubeconfig: not supported by this version; give a --kubeconfig that is ready");
-    }
     let mut machine = machine(&loaded)?;
     refuse(config, &machine)?;
     let root = PathBuf::from(&loaded.flags.root_dir);
@@ -158,7 +155,10 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> anyhow::Result<Plan> 
         flags.maximum_dead_containers_per_container,
         flags.minimum_container_ttl_duration,
     ));
-    let api = (!flags.kubeconfig.is_empty()).then(|| (PathBuf::from(&flags.kubeconfig), rates(config)));
+    node.identity = compose::identity::identity(config, flags)?.map(Box::new);
+    node.providers = compose::providers::providers(config, flags)?.map(Box::new);
+    let access = compose::identity::access(flags, node.identity.as_deref());
+    let api = access.map(|access| (access, rates(config)));
     node.api = api.is_some().then(|| ApiConfig { objects: object_strategy(config), ..ApiConfig::default() });
     if api.is_some() {
         node.object = Some(Box::new(compose::object::object(config, flags, &machine)?));
@@ -213,7 +213,7 @@ async fn serve(
     let api = plan.api.clone();
     let node = compose::start(plan, store, records)?;
     let reviews = api
-        .map(|(path, rates)| crate::reviews::reviews(&path, rates, node.ingress.clone(), &loaded.config))
+        .map(|(access, rates)| crate::reviews::reviews(&access, rates, node.ingress.clone(), &loaded.config))
         .transpose()?;
     let stats =
         Stats::new(stats, Arc::clone(&node.snapshots), node.clock, usage).context("failed to start a thread")?;

@@ -48,6 +48,7 @@ pub(crate) fn config(
         read_only_port: optional(config.read_only_port),
         tls: TlsSource {
             files,
+            requested: requests_certificate(config),
             cert_dir: cert_dir.to_owned(),
             hostname: machine.hostname.clone(),
             ips: machine.node_ips.iter().filter_map(|ip| ip.parse().ok()).collect(),
@@ -77,6 +78,12 @@ pub(crate) fn config(
 /// How long the node may go without a tick.
 pub(crate) fn syncloop_limit(config: &KubeletConfiguration) -> Duration {
     SYNCLOOP_FLOOR.max(Duration::from_nanos(config.sync_frequency.0.unsigned_abs()) * 2)
+}
+
+/// The serving certificate is the cluster's to give.
+pub(crate) fn requests_certificate(config: &KubeletConfiguration) -> bool {
+    let (gates, _) = GateSet::from_map(&config.feature_gates);
+    config.server_tls_bootstrap && gates.enabled("RotateKubeletServerCertificate")
 }
 
 fn optional_path(path: &str) -> Option<PathBuf> {

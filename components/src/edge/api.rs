@@ -16,6 +16,8 @@ pub enum ApiEffect {
     Request(Box<ApiRequest>),
     /// One connection that tells changes until it ends.
     Watch(Box<ApiWatch>),
+    /// One request, sent once, with the credentials of `--bootstrap-kubeconfig`.
+    Bootstrap(Box<ApiRequest>),
 }
 
 impl ApiEffect {
@@ -23,7 +25,7 @@ impl ApiEffect {
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
-            Self::Request(request) => &request.path,
+            Self::Request(request) | Self::Bootstrap(request) => &request.path,
             Self::Watch(watch) => &watch.path,
         }
     }

@@ -1,5 +1,7 @@
 //! This host: directories, files, volumes, cgroups.
 
+pub mod identity;
+pub mod provider;
 pub mod reclaim;
 
 use crate::ids::{Hidden, Sensitive};
@@ -51,6 +53,10 @@ pub enum HostEffect {
         /// Those of the containers.
         containers: Vec<String>,
     },
+    /// Look at, ask for or keep certificates of the node.
+    Identity(Box<identity::IdentityEffect>),
+    /// Ask a credential provider for logins.
+    RunProvider(Box<provider::RunProvider>),
 }
 
 /// One value of an environment file.
@@ -340,4 +346,8 @@ pub enum HostAnswer {
         /// Of each container, in the order asked for.
         containers: Vec<Option<u64>>,
     },
+    /// To `Identity`.
+    Identity(Box<identity::IdentityAnswer>),
+    /// To `RunProvider`.
+    Provided(Box<provider::Provided>),
 }

@@ -5,6 +5,7 @@ use super::api::{ApiAnswer, ApiEffect, ApiIngress};
 use super::control::ControlIngress;
 use super::cri::{CriAnswer, CriEffect, CriIngress, SandboxConfig};
 use super::hooks::{HooksAnswer, HooksEffect};
+use super::host::identity::IdentityAnswer;
 use super::host::reclaim::RemoveRemains;
 use super::host::{HostAnswer, HostEffect};
 use super::probes::{ProbesAnswer, ProbesEffect};
@@ -57,6 +58,7 @@ impl fmt::Display for WorkLabel<'_> {
             Effect::Hooks(HooksEffect::CallHttp(call)) => write!(f, "CallHttp {}:{}", call.host, call.port),
             Effect::Api(ApiEffect::Request(it)) => write!(f, "{} {}", it.method.as_str(), it.path),
             Effect::Api(ApiEffect::Watch(it)) => write!(f, "WATCH {}", it.path),
+            Effect::Api(ApiEffect::Bootstrap(it)) => write!(f, "{} {} to bootstrap", it.method.as_str(), it.path),
         }
     }
 }
@@ -182,6 +184,8 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         HostEffect::ReadLogins { .. } => f.write_str("ReadLogins"),
         HostEffect::AllowShutdown => f.write_str("AllowShutdown"),
         HostEffect::ReadMemory { containers, .. } => write!(f, "ReadMemory {} containers", containers.len()),
+        HostEffect::RunProvider(it) => write!(f, "RunProvider {}", it.program),
+        HostEffect::Identity(it) => write!(f, "{} {}", it.name(), it.store().name),
     }
 }
 
@@ -216,6 +220,15 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Host(HostAnswer::MemoryRead { containers, .. }) => {
             write!(f, "MemoryRead {} containers", containers.len())
         }
+        Answer::Host(HostAnswer::Provided(it)) => write!(f, "Provided {} logins", it.logins.len()),
+        Answer::Host(HostAnswer::Identity(it)) => match &**it {
+            IdentityAnswer::Found { certificate: None, .. } => f.write_str("CertificateFound none"),
+            IdentityAnswer::Found { certificate: Some(it), .. } => {
+                write!(f, "CertificateFound until {}", it.not_after.rfc3339())
+            }
+            IdentityAnswer::Made { name, .. } => write!(f, "CertificateRequestMade {name}"),
+            IdentityAnswer::Kept(it) => write!(f, "CertificateKept until {}", it.not_after.rfc3339()),
+        },
         Answer::Sources(SourcesAnswer::ManifestsRead { source, manifests, problems }) => {
             let (good, bad) = (manifests.len(), problems.len());
             write!(f, "ManifestsRead {} {good} objects {bad} problems", source.annotation())

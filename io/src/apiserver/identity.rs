@@ -1,72 +1,35 @@
-//! Who we are to the API server: a client certificate that is read again when its files change, and a bearer token.
+//! Who we are to the API server: a client certificate with its key, and a bearer token that is read again.
 
 use super::kubeconfig::{Pem, Token};
 use arc_swap::ArcSwap;
 use http::HeaderValue;
-use rustls::SignatureScheme;
-use rustls::client::ResolvesClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a token that was read from a file is used.
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
-/// A client certificate. New connections show what the files hold now, so a rotation needs no new client.
-#[derive(Debug)]
-pub(super) struct Identity {
-    certificate: Pem,
-    key: Pem,
-    provider: Arc<CryptoProvider>,
-    current: ArcSwap<Loaded>,
+/// What tells one version of a file from another: inode, size, and both of its times; `None` for one that is missing.
+pub(super) type Stamps = Vec<Option<(u64, u64, [i64; 4])>>;
+
+/// Looks at files, links followed.
+pub(super) fn stamps(files: &[PathBuf]) -> Stamps {
+    let stamp = |path: &PathBuf| {
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.ino(), found.len(), [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()]))
+    };
+    files.iter().map(stamp).collect()
 }
 
-#[derive(Debug)]
-struct Loaded {
-    key: Arc<CertifiedKey>,
-    stamps: [Option<SystemTime>; 2],
-}
-
-impl Identity {
-    /// Reads certificate and key.
-    pub(super) fn new(certificate: Pem, key: Pem, provider: Arc<CryptoProvider>) -> Result<Self, String> {
-        let stamps = [stamp(&certificate), stamp(&key)];
-        let loaded = Loaded { key: Arc::new(load(&certificate, &key, &provider)?), stamps };
-        Ok(Self { certificate, key, provider, current: ArcSwap::from_pointee(loaded) })
-    }
-}
-
-impl ResolvesClientCert for Identity {
-    fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let stamps = [stamp(&self.certificate), stamp(&self.key)];
-        if self.current.load().stamps != stamps {
-            match load(&self.certificate, &self.key, &self.provider) {
-                Ok(key) => self.current.store(Arc::new(Loaded { key: Arc::new(key), stamps })),
-                // Half of a pair may have been written: the old one serves until the other half is there.
-                Err(message) => tracing::warn!("client certificate: {message}; the former one is used"),
-            }
-        }
-        Some(Arc::clone(&self.current.load().key))
-    }
-
-    fn has_certs(&self) -> bool {
-        true
-    }
-}
-
-fn stamp(pem: &Pem) -> Option<SystemTime> {
-    match pem {
-        Pem::File(path) => std::fs::metadata(path).and_then(|meta| meta.modified()).ok(),
-        Pem::Inline(_) => None,
-    }
-}
-
-fn load(certificate: &Pem, key: &Pem, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
+/// A certificate with its key, which must belong together.
+pub(super) fn load(certificate: &Pem, key: &Pem, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
     let chain = certificates(certificate, "client-certificate")?;
     let bytes = key.read()?;
     let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|e| format!("client-key: {e}"))?;
@@ -93,7 +56,7 @@ pub(super) struct Bearer {
 impl Bearer {
     /// Reads the token.
     pub(super) fn new(token: Token) -> Result<Self, String> {
-        let header = header(&token)?;
+        let header = read(&token)?;
         Ok(Self { token, current: ArcSwap::from_pointee((header, Instant::now())) })
     }
 
@@ -101,7 +64,7 @@ impl Bearer {
     pub(super) fn value(&self) -> HeaderValue {
         let current = self.current.load();
         if matches!(self.token, Token::File(_)) && current.1.elapsed() > TOKEN_AGE {
-            match header(&self.token) {
+            match read(&self.token) {
                 Ok(header) => self.current.store(Arc::new((header, Instant::now()))),
                 Err(message) => tracing::warn!("{message}; the former token is used"),
             }
@@ -110,12 +73,16 @@ impl Bearer {
     }
 }
 
-fn header(token: &Token) -> Result<HeaderValue, String> {
-    let text = match token {
-        Token::Inline(text) => text.0.clone(),
-        Token::File(path) => read_token(path)?,
-    };
-    let value = HeaderValue::from_str(&format!("Bearer {}", text.trim()));
+fn read(token: &Token) -> Result<HeaderValue, String> {
+    match token {
+        Token::Inline(text) => bearer(&text.0),
+        Token::File(path) => bearer(&read_token(path)?),
+    }
+}
+
+/// A header with a token.
+pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
+    let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
     let mut value = value.map_err(|_| "the token holds characters that cannot be sent".to_owned())?;
     value.set_sensitive(true);
     Ok(value)

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use components::ids::Sensitive;
 use http::Uri;
 use serde::Deserialize;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// Largest kubeconfig that is read.
@@ -26,6 +27,25 @@ pub struct Kubeconfig {
     pub identity: Option<(Pem, Pem)>,
     /// Bearer token.
     pub token: Option<Token>,
+    /// A program that gives credentials, where there are no others.
+    pub exec: Option<ExecPlugin>,
+}
+
+/// An exec credential plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecPlugin {
+    /// The program: a path, or a name that is looked for in `PATH`.
+    pub command: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Environment besides our own.
+    pub env: Vec<(String, Sensitive)>,
+    /// Version of what it is told and prints.
+    pub api_version: String,
+    /// What it is told of the cluster (`provideClusterInfo`).
+    pub cluster: Option<Value>,
+    /// Told when the program is missing.
+    pub install_hint: String,
 }
 
 /// Where PEM text is.
@@ -124,6 +144,33 @@ struct Cluster {
     insecure_skip_tls_verify: bool,
     tls_server_name: String,
     proxy_url: String,
+    extensions: Vec<Extension>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Extension {
+    name: String,
+    extension: Value,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct ExecEntry {
+    command: String,
+    args: Option<Vec<String>>,
+    env: Option<Vec<EnvEntry>>,
+    api_version: String,
+    provide_cluster_info: bool,
+    install_hint: String,
+    interactive_mode: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct EnvEntry {
+    name: String,
+    value: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -137,7 +184,7 @@ struct User {
     #[serde(rename = "tokenFile")]
     token_file: String,
     username: String,
-    exec: Option<serde::de::IgnoredAny>,
+    exec: Option<ExecEntry>,
     auth_provider: Option<serde::de::IgnoredAny>,
 }
 
@@ -161,8 +208,8 @@ fn parse(text: &str, dir: &Path) -> Result<Kubeconfig, String> {
     let cluster = find(&file.clusters, &context.cluster, "cluster")?;
     let nobody = User::default();
     let user = if context.user.is_empty() { &nobody } else { find(&file.users, &context.user, "user")? };
-    if user.exec.is_some() || user.auth_provider.is_some() {
-        return Err("exec and auth-provider are not supported: use a client certificate or a token".to_owned());
+    if user.auth_provider.is_some() {
+        return Err("auth-provider is not supported: use exec, a client certificate or a token".to_owned());
     }
     if !user.username.is_empty() {
         return Err("username and password are not supported: use a client certificate or a token".to_owned());
@@ -189,7 +236,11 @@ fn parse(text: &str, dir: &Path) -> Result<Kubeconfig, String> {
         ("", token) => Some(Token::Inline(Sensitive::from(token))),
         (path, _) => Some(Token::File(dir.join(path))),
     };
+    // Credentials that stand here go before a program.
+    let exec = user.exec.as_ref().filter(|_| identity.is_none() && token.is_none());
+    let exec = exec.map(|exec| plugin(exec, cluster, authority.as_ref(), dir)).transpose()?;
     Ok(Kubeconfig {
+        exec,
         server: server(&cluster.server)?,
         authority,
         insecure: cluster.insecure_skip_tls_verify,
@@ -197,6 +248,52 @@ fn parse(text: &str, dir: &Path) -> Result<Kubeconfig, String> {
         identity,
         token,
     })
+}
+
+fn plugin(exec: &ExecEntry, cluster: &Cluster, authority: Option<&Pem>, dir: &Path) -> Result<ExecPlugin, String> {
+    if exec.command.is_empty() {
+        return Err("exec: command is not set".to_owned());
+    }
+    let stable = exec.api_version == "client.authentication.k8s.io/v1";
+    if !stable && exec.api_version != "client.authentication.k8s.io/v1beta1" {
+        return Err(format!("exec: invalid apiVersion {:?}", exec.api_version));
+    }
+    match exec.interactive_mode.as_str() {
+        "Never" | "IfAvailable" => {}
+        "" if !stable => {}
+        "" => return Err("exec: interactiveMode must be set".to_owned()),
+        "Always" => return Err("exec: interactiveMode Always cannot be had: nobody sits at a node agent".to_owned()),
+        other => return Err(format!("exec: unknown interactiveMode {other:?}")),
+    }
+    // A name alone is looked for in PATH.
+    let command = if exec.command.contains('/') { dir.join(&exec.command) } else { PathBuf::from(&exec.command) };
+    let entry = |entry: &EnvEntry| (entry.name.clone(), Sensitive(entry.value.clone()));
+    Ok(ExecPlugin {
+        command,
+        args: exec.args.clone().unwrap_or_default(),
+        env: exec.env.iter().flatten().map(entry).collect(),
+        api_version: exec.api_version.clone(),
+        cluster: exec.provide_cluster_info.then(|| cluster_info(cluster, authority)).transpose()?,
+        install_hint: exec.install_hint.clone(),
+    })
+}
+
+/// What a plugin is told of the cluster.
+fn cluster_info(cluster: &Cluster, authority: Option<&Pem>) -> Result<Value, String> {
+    let mut info = json!({ "server": cluster.server });
+    if !cluster.tls_server_name.is_empty() {
+        info["tls-server-name"] = cluster.tls_server_name.as_str().into();
+    }
+    if cluster.insecure_skip_tls_verify {
+        info["insecure-skip-tls-verify"] = true.into();
+    }
+    if let Some(authority) = authority {
+        info["certificate-authority-data"] = STANDARD.encode(authority.read()?).into();
+    }
+    if let Some(own) = cluster.extensions.iter().find(|it| it.name == "client.authentication.k8s.io/exec") {
+        info["config"] = own.extension.clone();
+    }
+    Ok(info)
 }
 
 fn find<'a, T: Default>(list: &'a [Named<T>], name: &str, what: &str) -> Result<&'a T, String> {
@@ -277,13 +374,46 @@ users:
     }
 
     #[test]
+    fn a_plugin_is_used_where_there_is_no_other_credential() {
+        let own = "client-certificate: /abs/c.pem, client-key: c.key";
+        let exec = "exec: {command: ./bin/p, args: [a], env: [{name: N, value: geheim}], provideClusterInfo: true, \
+                    apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}";
+        assert_eq!(good(&GOOD.replace(own, &format!("{own}, {exec}"))).exec, None);
+        let inline = "certificate-authority-data: eA==, extensions: [{name: client.authentication.k8s.io/exec, \
+                      extension: {k: v}}]";
+        let text = GOOD.replace(own, exec).replace("certificate-authority: ca.crt", inline);
+        let found = good(&text).exec.unwrap();
+        assert_eq!(found.command, Path::new("/etc/kubernetes/./bin/p"));
+        assert_eq!((found.args.as_slice(), found.env[0].0.as_str()), (["a".to_owned()].as_slice(), "N"));
+        let told =
+            json!({ "server": "https://10.0.0.1:6443", "certificate-authority-data": "eA==", "config": {"k": "v"} });
+        assert_eq!(found.cluster, Some(told));
+        assert!(!format!("{found:?}").contains("geheim"));
+        let named = good(&text.replace("./bin/p", "p")).exec.unwrap();
+        assert_eq!(named.command, Path::new("p"));
+        for (from, to, expect) in [
+            ("exec/v1", "exec/v1", ""),
+            ("interactiveMode: Never", "interactiveMode: Always", "nobody sits"),
+            (", interactiveMode: Never", "", "interactiveMode must be set"),
+            ("client.authentication.k8s.io/v1,", "client.authentication.k8s.io/v1alpha1,", "invalid apiVersion"),
+            ("command: ./bin/p, ", "", "command is not set"),
+        ] {
+            let result = parse(&text.replace(from, to), Path::new("/"));
+            match expect {
+                "" => assert!(result.is_ok()),
+                expect => assert!(result.unwrap_err().contains(expect)),
+            }
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said_without_secrets() {
         bad("current-context: c", "current-context: z", "context \"z\" is not there");
         bad("current-context: c", "current-context: d", "cluster \"none\" is not there");
         bad("current-context: c\n", "", "current-context is not set");
         bad("https://10.0.0.1:6443", "ftp://x", "server must begin with");
         bad(", client-key: c.key", "", "must be given together");
-        bad("client-key: c.key", "exec: {command: geheim}", "exec and auth-provider are not supported");
+        bad("client-key: c.key", "auth-provider: {name: geheim}", "auth-provider is not supported");
         bad("ca.crt", "ca.crt, certificate-authority-data: geheim", "certificate-authority-data: not");
         bad("ca.crt", "ca.crt, insecure-skip-tls-verify: true", "exclude each other");
         bad("users:", "users: geheim\nx:", "not a kubeconfig");

@@ -6,7 +6,9 @@ use axum::body::Body as HttpBody;
 use axum::extract::Request as HttpRequest;
 use axum::response::Response;
 use axum::routing::any;
+use bytes::Bytes;
 use components::edge::api::{ApiIngress, ApiRequest, ApiWatch, Body, Class, EventKind, Method};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -26,6 +28,9 @@ async fn answer(request: HttpRequest) -> Response {
             let event = |kind: &str| format!("{{\"type\":\"{kind}\",\"object\":{{\"kind\":\"Pod\"}}}}\n");
             format!("{}{}", event("ADDED"), event("DELETED"))
         }
+        "/hang" => {
+            return Response::new(HttpBody::from_stream(futures_util::stream::pending::<Result<Bytes, Infallible>>()));
+        }
         path => {
             let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
             let (kind, token) = (header("content-type"), header("authorization"));
@@ -37,6 +42,8 @@ async fn answer(request: HttpRequest) -> Response {
 
 struct Rig {
     port: ApiPort,
+    /// Holds the kubeconfig.
+    dir: tempfile::TempDir,
     ingress: mpsc::Receiver<Ingress>,
 }
 
@@ -59,7 +66,7 @@ impl Rig {
         );
         std::fs::write(&path, text).unwrap();
         let (sender, ingress) = mpsc::channel(64);
-        Self { port: ApiPort::from_file(&path, RATES, sender).unwrap(), ingress }
+        Self { port: ApiPort::from_files(&Access::ready(path), RATES, sender).unwrap(), dir, ingress }
     }
 
     async fn call(&self, effect: ApiEffect) -> Outcome {
@@ -206,15 +213,10 @@ async fn a_client_certificate_is_shown_and_read_again_when_it_changes() {
             saw.send((shown, h2)).await.unwrap();
             let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| async {
                 let (head, body) = request.into_parts();
-                Ok::<_, std::convert::Infallible>(answer(HttpRequest::from_parts(head, HttpBody::new(body))).await)
+                Ok::<_, Infallible>(answer(HttpRequest::from_parts(head, HttpBody::new(body))).await)
             });
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            // Each connection serves for a short while, so that the next request makes a new one.
-            let _ = tokio::time::timeout(
-                Duration::from_millis(300),
-                builder.serve_connection(TokioIo::new(stream), service),
-            )
-            .await;
+            tokio::spawn(async move { builder.serve_connection(TokioIo::new(stream), service).await });
         }
     });
     let path = |name: &str| dir.path().join(name).display().to_string();
@@ -228,9 +230,27 @@ async fn a_client_certificate_is_shown_and_read_again_when_it_changes() {
     assert_eq!(seen.recv().await.unwrap(), (der(&own), true));
     let (renewed, renewed_key) = authority.sign(&["second"]);
     write("c.crt", &renewed);
-    write("c.key", &renewed_key);
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    let look = Duration::from_millis(1100);
+    tokio::time::sleep(look).await;
     assert_eq!(rig.request(Method::Get, "/x", Body::Empty).await.0, 200);
+    assert!(seen.try_recv().is_err(), "half of a pair is not used");
+    // A watch over the old connection is given up, and the old connection with it.
+    let watching = rig.call(watch("/hang", Duration::from_secs(60)));
+    let switch = async {
+        tokio::time::sleep(look).await;
+        write("c.key", &renewed_key);
+        assert_eq!(rig.request(Method::Get, "/x", Body::Empty).await.0, 200);
+    };
+    let (ended, ()) =
+        tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(watching, switch) }).await.unwrap();
+    let Outcome::Done(Answer::Api(ApiAnswer::WatchEnded { message })) = ended else { panic!("{ended:?}") };
+    assert_eq!(message, "the credentials changed");
     assert_eq!(seen.recv().await.unwrap(), (der(&renewed), true));
+    // The kubeconfig itself changes.
+    let kubeconfig = rig.dir.path().join("kubeconfig");
+    let text = std::fs::read_to_string(&kubeconfig).unwrap();
+    std::fs::write(&kubeconfig, text.replace("{client-certificate", "{token: t0ken, client-certificate")).unwrap();
+    tokio::time::sleep(look).await;
+    assert_eq!(rig.request(Method::Get, "/x", Body::Empty).await.1, "GET /x - Bearer t0ken ");
     server.abort();
 }

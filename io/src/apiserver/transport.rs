@@ -1,8 +1,18 @@
 //! The HTTP client: HTTP/2 where the server speaks it, one connection for all requests, checked by pings when quiet.
+//!
+//! It follows its files: when the kubeconfig or a file that it names changes, a new client takes over, and what runs over
+//! the old one's connections is told that they are closed. Files that became unusable leave the former client in place.
 
+mod connect;
+
+pub(super) use self::connect::HttpsClient;
+
+use super::Access;
 use super::counts::ApiCounts;
-use super::identity::{Bearer, Identity, certificates};
-use super::kubeconfig::Kubeconfig;
+use super::exec::{Credential, Exec};
+use super::identity::{Bearer, Stamps, stamps};
+use super::kubeconfig::{Kubeconfig, Pem};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use components::edge::FailureClass;
 use components::edge::api::{Answered, ApiRequest, Body, Method};
@@ -10,31 +20,16 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use std::error::Error;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
 /// Largest answer that is taken; the server itself refuses objects of more than a few MiB.
 const MAX_BODY: usize = 256 << 20;
-/// A connection that is quiet for this long is asked whether it still is one.
-const PING_EVERY: Duration = Duration::from_secs(30);
-/// Time in which it must answer.
-const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time in which a connection must come about.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes on their way per connection: thousands of watches share one.
-const CONNECTION_WINDOW: u32 = 16 << 20;
-
-/// Where distributions keep the certificates of authorities.
-const AUTHORITIES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+/// Between two looks at the files.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,33 +38,99 @@ pub(super) struct CallError {
     pub(super) message: String,
 }
 
-/// A ready client for one API server.
+/// A client for one API server.
 #[derive(Debug)]
 pub(super) struct Transport {
-    /// Scheme and authority, with the path prefix where there is one, without a slash at the end.
-    base: String,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    bearer: Option<Bearer>,
+    access: Access,
+    live: ArcSwap<Live>,
+    look: Mutex<Look>,
     counts: Arc<ApiCounts>,
 }
 
-impl Transport {
-    /// Makes the client; the error says what is wrong with the kubeconfig.
-    pub(super) fn new(kubeconfig: &Kubeconfig) -> Result<Self, String> {
-        let mut builder = Client::builder(TokioExecutor::new());
-        builder
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .http2_keep_alive_interval(PING_EVERY)
-            .http2_keep_alive_timeout(PING_TIMEOUT)
-            .http2_keep_alive_while_idle(true)
-            .http2_initial_connection_window_size(CONNECTION_WINDOW)
-            .http2_initial_stream_window_size(CONNECTION_WINDOW / 4);
-        let client = builder.build(connector(kubeconfig)?);
+/// The last look at the files.
+#[derive(Debug)]
+struct Look {
+    at: Instant,
+    files: Vec<PathBuf>,
+    stamps: Stamps,
+}
+
+/// What the files said when they were read.
+#[derive(Debug)]
+struct Live {
+    /// Scheme and authority, with the path prefix where there is one, without a slash at the end.
+    base: String,
+    kubeconfig: Kubeconfig,
+    client: HttpsClient,
+    bearer: Option<Bearer>,
+    exec: Option<Exec>,
+    /// Cancelled when another client takes over.
+    closed: CancellationToken,
+}
+
+/// An answer whose body is still to be read.
+pub(super) struct Sent {
+    pub(super) response: Response<Incoming>,
+    /// Cancelled when its connection should be given up.
+    pub(super) closed: CancellationToken,
+}
+
+impl Live {
+    /// Reads the files; also which ones.
+    fn new(access: &Access) -> Result<(Self, Vec<PathBuf>), String> {
+        let mut kubeconfig = Kubeconfig::read(&access.kubeconfig).map_err(|error| error.to_string())?;
+        let mut files = vec![access.kubeconfig.clone()];
+        let file = |pem: &Pem| match pem {
+            Pem::File(path) => Some(path.clone()),
+            Pem::Inline(_) => None,
+        };
+        files.extend(kubeconfig.authority.iter().filter_map(file));
+        files.extend(kubeconfig.identity.iter().flat_map(|(certificate, key)| [certificate, key]).filter_map(file));
+        if let Some(rotated) = &access.rotated {
+            files.push(rotated.clone());
+            if rotated.exists() {
+                kubeconfig.identity = Some((Pem::File(rotated.clone()), Pem::File(rotated.clone())));
+            }
+        }
+        let missing = |pem: &Pem| file(pem).is_some_and(|path| !path.exists());
+        if access.may_begin_without && kubeconfig.identity.as_ref().is_some_and(|(pem, _)| missing(pem)) {
+            kubeconfig.identity = None;
+        }
+        let client = connect::client(&kubeconfig, None)?;
         let bearer = kubeconfig.token.clone().map(Bearer::new).transpose()?;
-        let host = kubeconfig.server.authority().map(ToString::to_string).unwrap_or_default();
+        let exec = kubeconfig.exec.clone().map(Exec::new);
         let base = kubeconfig.server.to_string().trim_end_matches('/').to_owned();
-        Ok(Self { base, client, bearer, counts: Arc::new(ApiCounts::new(host)) })
+        let closed = CancellationToken::new();
+        Ok((Self { base, kubeconfig, client, bearer, exec, closed }, files))
+    }
+
+    /// Whom to send as, and over which connections.
+    async fn who(&self) -> Result<(HttpsClient, Option<HeaderValue>, CancellationToken), CallError> {
+        let Some(exec) = &self.exec else {
+            return Ok((self.client.clone(), self.bearer.as_ref().map(Bearer::value), self.closed.clone()));
+        };
+        let made = exec.current(|credential: &Credential| match &credential.identity {
+            Some((certificate, key)) => {
+                let pair = (Pem::Inline(certificate.clone()), Pem::Inline(key.clone()));
+                connect::client(&self.kubeconfig, Some(&pair))
+            }
+            None => Ok(self.client.clone()),
+        });
+        let made = made.await.map_err(|message| CallError { class: FailureClass::Unavailable, message })?;
+        Ok((made.client.clone(), made.bearer.clone(), made.closed.clone()))
+    }
+}
+
+impl Transport {
+    /// Makes the client; the error says what is wrong with the files.
+    pub(super) fn new(access: &Access) -> Result<Self, String> {
+        // The files are looked at before they are read: what changes in between is seen at the next look.
+        let at = Instant::now();
+        let (live, files) = Live::new(access)?;
+        let host = live.kubeconfig.server.authority().map(ToString::to_string).unwrap_or_default();
+        let look = Look { at, stamps: stamps(&files), files };
+        let counts = Arc::new(ApiCounts::new(host));
+        Ok(Self { access: access.clone(), live: ArcSwap::from_pointee(live), look: Mutex::new(look), counts })
     }
 
     /// Counts of its requests.
@@ -79,17 +140,20 @@ impl Transport {
 
     /// Sends one request and reads its whole answer.
     pub(super) async fn request(&self, request: &ApiRequest) -> Result<Answered, CallError> {
-        let response = self.send(request.method, &request.path, &request.body).await?;
-        collect(response, request.secret).await
+        let sent = self.send(request.method, &request.path, &request.body).await?;
+        collect(sent.response, request.secret).await
     }
 
     /// Sends one request; the answer's body is still to be read.
-    pub(super) async fn send(&self, method: Method, path: &str, body: &Body) -> Result<Response<Incoming>, CallError> {
-        let uri: Uri = format!("{}{path}", self.base).parse().map_err(|e| invalid(format!("{path}: {e}")))?;
+    pub(super) async fn send(&self, method: Method, path: &str, body: &Body) -> Result<Sent, CallError> {
+        self.follow();
+        let live = self.live.load_full();
+        let (client, bearer, closed) = live.who().await?;
+        let uri: Uri = format!("{}{path}", live.base).parse().map_err(|e| invalid(format!("{path}: {e}")))?;
         let mut builder = Request::builder().method(method.as_str()).uri(uri).header(ACCEPT, "application/json");
         builder = builder.header(USER_AGENT, concat!("ticklet/", env!("CARGO_PKG_VERSION")));
-        if let Some(bearer) = &self.bearer {
-            builder = builder.header(AUTHORIZATION, bearer.value());
+        if let Some(bearer) = bearer {
+            builder = builder.header(AUTHORIZATION, bearer);
         }
         let bytes = match body {
             Body::Empty => Bytes::new(),
@@ -98,12 +162,54 @@ impl Transport {
                 Bytes::copy_from_slice(body.text().as_bytes())
             }
         };
+        let shown = builder.headers_ref().and_then(|headers| headers.get(AUTHORIZATION)).cloned();
         let request = builder.body(Full::new(bytes)).map_err(|e| invalid(e.to_string()))?;
         let begun = Instant::now();
-        let answer = self.client.request(request).await;
+        let answer = client.request(request).await;
         let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
         self.counts.note(method.as_str(), code, begun.elapsed());
-        answer.map_err(|e| unavailable(&e))
+        if let (Some(401), Some(exec)) = (code, &live.exec) {
+            exec.refused(shown.as_ref()).await;
+        }
+        answer.map(|response| Sent { response, closed }).map_err(|e| unavailable(&e))
+    }
+
+    /// Takes over what the files say now, if they changed.
+    fn follow(&self) {
+        // Whoever holds the lock is looking.
+        let Ok(mut look) = self.look.try_lock() else { return };
+        if look.at.elapsed() < LOOK {
+            return;
+        }
+        look.at = Instant::now();
+        let seen = stamps(&look.files);
+        if seen == look.stamps {
+            return;
+        }
+        match Live::new(&self.access) {
+            Ok((live, files)) => {
+                // Files that were not known before are as they were just read.
+                look.stamps = if files == look.files { seen } else { stamps(&files) };
+                look.files = files;
+                let former = self.live.swap(Arc::new(live));
+                tracing::info!("The credentials for the API server changed; old connections are given up");
+                former.close();
+            }
+            Err(message) => {
+                look.stamps = seen;
+                // Half of a pair may have been written: the former serves until the other half is there.
+                tracing::warn!("{message}; the former credentials for the API server are used");
+            }
+        }
+    }
+}
+
+impl Live {
+    fn close(&self) {
+        self.closed.cancel();
+        if let Some(exec) = &self.exec {
+            exec.close();
+        }
     }
 }
 
@@ -135,54 +241,4 @@ pub(super) fn unavailable(error: &dyn Error) -> CallError {
 
 const fn invalid(message: String) -> CallError {
     CallError { class: FailureClass::Invalid, message }
-}
-
-fn connector(kubeconfig: &Kubeconfig) -> Result<HttpsConnector<HttpConnector>, String> {
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_nodelay(true);
-    http.set_keepalive(Some(PING_EVERY));
-    http.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    let builder = HttpsConnectorBuilder::new().with_tls_config(tls(kubeconfig)?).https_or_http();
-    let builder = match &kubeconfig.server_name {
-        Some(name) => {
-            let name = ServerName::try_from(name.clone()).map_err(|e| format!("tls-server-name: {e}"))?;
-            builder.with_server_name_resolver(FixedServerNameResolver::new(name))
-        }
-        None => builder,
-    };
-    Ok(builder.enable_http1().enable_http2().wrap_connector(http))
-}
-
-fn tls(kubeconfig: &Kubeconfig) -> Result<ClientConfig, String> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| format!("TLS cannot be set up: {e}"))?;
-    let builder = if kubeconfig.insecure {
-        builder.dangerous().with_custom_certificate_verifier(crate::probes::anyone())
-    } else {
-        builder.with_root_certificates(roots(kubeconfig)?)
-    };
-    Ok(match &kubeconfig.identity {
-        Some((certificate, key)) => {
-            let identity = Identity::new(certificate.clone(), key.clone(), provider)?;
-            let mut config = builder.with_client_cert_resolver(Arc::new(identity));
-            // A resumed session would go on with the certificate that it began with, also after a rotation.
-            config.resumption = rustls::client::Resumption::disabled();
-            config
-        }
-        None => builder.with_no_client_auth(),
-    })
-}
-
-fn roots(kubeconfig: &Kubeconfig) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    if let Some(authority) = &kubeconfig.authority {
-        let (added, _ignored) = roots.add_parsable_certificates(certificates(authority, "certificate-authority")?);
-        return if added > 0 { Ok(roots) } else { Err("certificate-authority: no usable certificate".to_owned()) };
-    }
-    let found = AUTHORITIES.iter().find_map(|file| CertificateDer::pem_file_iter(file).ok());
-    roots.add_parsable_certificates(found.into_iter().flatten().flatten());
-    Ok(roots)
 }

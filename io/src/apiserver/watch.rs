@@ -1,6 +1,6 @@
 //! One watch: reads the answer's lines as they come and tells each bunch as one fact, until the answer ends.
 
-use super::transport::{CallError, Transport, collect, unavailable};
+use super::transport::{CallError, Sent, Transport, collect, unavailable};
 use bytes::BytesMut;
 use components::edge::api::{ApiAnswer, ApiEvent, ApiIngress, ApiWatch, Body, EventKind, Method};
 use components::edge::{FailureClass, Ingress};
@@ -21,7 +21,7 @@ pub(super) async fn run(
     watch: &ApiWatch,
     ingress: &mpsc::Sender<Ingress>,
 ) -> Result<ApiAnswer, CallError> {
-    let response = transport.send(Method::Get, &watch.path, &Body::Empty).await?;
+    let Sent { response, closed } = transport.send(Method::Get, &watch.path, &Body::Empty).await?;
     if !response.status().is_success() {
         return Ok(ApiAnswer::Answered(Box::new(collect(response, watch.secret).await?)));
     }
@@ -32,9 +32,11 @@ pub(super) async fn run(
     let mut body = response.into_body();
     let mut lines = Lines::default();
     loop {
-        let Ok(frame) = tokio::time::timeout(watch.silence, body.frame()).await else {
-            return ended("nothing was heard for too long");
+        let next = tokio::select! {
+            next = tokio::time::timeout(watch.silence, body.frame()) => next,
+            () = closed.cancelled() => return ended("the credentials changed"),
         };
+        let Ok(frame) = next else { return ended("nothing was heard for too long") };
         let Some(frame) = frame else { return ended("the server ended it") };
         let data = match frame {
             Ok(frame) => frame.into_data(),

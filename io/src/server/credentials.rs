@@ -32,16 +32,24 @@ pub(super) struct Loaded {
 /// The files and what was read from them.
 #[derive(Debug)]
 pub(super) struct Credentials {
-    cert: PathBuf,
-    key: PathBuf,
-    client_ca: Option<PathBuf>,
-    terms: Terms,
+    source: Source,
     anonymous: bool,
     tokens: bool,
     /// Whom tokens are looked up with.
     reviews: Option<Arc<Reviews>>,
     loaded: ArcSwap<Loaded>,
     seen: Mutex<Seen>,
+}
+
+/// Where they are read from.
+#[derive(Debug)]
+struct Source {
+    /// Certificate and key: the first pair that is there counts.
+    pairs: Vec<(PathBuf, PathBuf)>,
+    /// None has to be there.
+    may_come_later: bool,
+    client_ca: Option<PathBuf>,
+    terms: Terms,
 }
 
 /// The last look at the files.
@@ -53,7 +61,7 @@ struct Seen {
 
 /// What tells one version of a file from another: inode, size, and both of its times.
 type Stamp = Option<(u64, u64, i128, i128)>;
-type Stamps = [Stamp; 3];
+type Stamps = Vec<Stamp>;
 
 impl Credentials {
     /// Reads the files.
@@ -61,16 +69,16 @@ impl Credentials {
     /// # Errors
     /// When one of them is unusable.
     pub(super) fn new(config: &ServerConfig, reviews: Option<Arc<Reviews>>) -> Result<Self, ServerError> {
-        let (cert, key) = tls::files(&config.tls)?;
-        let terms = Terms::new(&config.tls_policy)?;
-        let client_ca = config.client_ca.clone();
-        let stamps = stamps(&cert, &key, client_ca.as_deref());
-        let loaded = load(&cert, &key, client_ca.as_deref(), &terms)?;
+        let source = Source {
+            pairs: tls::files(&config.tls)?,
+            may_come_later: config.tls.requested,
+            client_ca: config.client_ca.clone(),
+            terms: Terms::new(&config.tls_policy)?,
+        };
+        let stamps = source.stamps();
+        let loaded = source.load()?;
         Ok(Self {
-            cert,
-            key,
-            client_ca,
-            terms,
+            source,
             anonymous: config.anonymous,
             tokens: config.token_webhook,
             reviews,
@@ -123,12 +131,12 @@ impl Credentials {
             return;
         }
         seen.at = Instant::now();
-        let found = stamps(&self.cert, &self.key, self.client_ca.as_deref());
+        let found = self.source.stamps();
         if found == seen.stamps {
             return;
         }
         seen.stamps = found;
-        match load(&self.cert, &self.key, self.client_ca.as_deref(), &self.terms) {
+        match self.source.load() {
             Ok(loaded) => {
                 self.loaded.store(Arc::new(loaded));
                 tracing::info!("Loaded the changed serving certificate and client CA");
@@ -138,17 +146,25 @@ impl Credentials {
     }
 }
 
-fn load(cert: &Path, key: &Path, client_ca: Option<&Path>, terms: &Terms) -> Result<Loaded, ServerError> {
-    let clients = client_ca.map(|path| ClientCa::load(path, &terms.provider)).transpose()?;
-    let handshake = match &clients {
-        Some(clients) => clients.handshake(&terms.provider),
-        None => WebPkiClientVerifier::no_client_auth(),
-    };
-    Ok(Loaded { tls: tls::server_config((cert, key), terms, handshake)?, clients })
-}
+impl Source {
+    fn load(&self) -> Result<Loaded, ServerError> {
+        let clients = self.client_ca.as_deref().map(|path| ClientCa::load(path, &self.terms.provider)).transpose()?;
+        let handshake = match &clients {
+            Some(clients) => clients.handshake(&self.terms.provider),
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
+        let there = self.pairs.iter().find(|(cert, key)| cert.exists() && key.exists());
+        let tls = match there.or_else(|| self.pairs.first().filter(|_| !self.may_come_later)) {
+            Some((cert, key)) => tls::server_config((cert, key), &self.terms, handshake)?,
+            None => tls::without_certificate(&self.terms, handshake)?,
+        };
+        Ok(Loaded { tls, clients })
+    }
 
-fn stamps(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Stamps {
-    [stamp(cert), stamp(key), client_ca.and_then(stamp)]
+    fn stamps(&self) -> Stamps {
+        let pairs = self.pairs.iter().flat_map(|(cert, key)| [cert, key]);
+        pairs.chain(&self.client_ca).map(|path| stamp(path)).collect()
+    }
 }
 
 fn stamp(path: &Path) -> Stamp {

@@ -1,7 +1,7 @@
 //! The page `/metrics`: what the published snapshot says, then the parts' own families.
 
-use super::process;
 use super::routes::Site;
+use super::{certificates, process};
 use crate::metrics::{Descriptor, Distribution, Exposition, as_f64};
 use components::edge::sources::Source;
 use components::snapshot::{PodCounts, PodView, START_BOUNDS, Snapshot};
@@ -33,6 +33,7 @@ pub(super) fn metrics(site: &Site) -> String {
     containers(&snapshot, &mut page);
     pleg(&snapshot, &mut page);
     core(&snapshot, &mut page);
+    certificates::write(&snapshot.certificates, readers.clock.now().wall, &mut page);
     process::write(&mut page);
     streams.write(&mut page);
     site.requests.write(&mut page);

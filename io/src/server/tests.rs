@@ -78,8 +78,13 @@ impl Rig {
 
 fn config(dir: &tempfile::TempDir) -> ServerConfig {
     let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let tls =
-        TlsSource { files: None, cert_dir: dir.path().to_owned(), hostname: "node-1".to_owned(), ips: vec![local] };
+    let tls = TlsSource {
+        files: None,
+        requested: false,
+        cert_dir: dir.path().to_owned(),
+        hostname: "node-1".to_owned(),
+        ips: vec![local],
+    };
     ServerConfig {
         address: local,
         port: 0,
@@ -438,7 +443,7 @@ async fn a_changed_serving_certificate_is_served_from_then_on() {
     assert_eq!(shown().await, before);
     let made = tempfile::tempdir().unwrap();
     let source = TlsSource { cert_dir: made.path().to_owned(), ..config(&made).tls };
-    let (cert, key) = tls::files(&source).unwrap();
+    let (cert, key) = tls::files(&source).unwrap().remove(0);
     std::fs::copy(cert, rig.dir.path().join("kubelet.crt")).unwrap();
     std::fs::copy(key, rig.dir.path().join("kubelet.key")).unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;

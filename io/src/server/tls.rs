@@ -9,6 +9,8 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use std::fs;
 use std::io::Write;
 use std::net::IpAddr;
@@ -21,6 +23,9 @@ use std::sync::Arc;
 pub struct TlsSource {
     /// `tlsCertFile` and `tlsPrivateKeyFile`, both or none.
     pub files: Option<(PathBuf, PathBuf)>,
+    /// `serverTLSBootstrap`: the cluster gives a certificate in its time. Until then handshakes fail, unless there are
+    /// `files`.
+    pub requested: bool,
     /// `--cert-dir`, where a self-signed pair is made otherwise.
     pub cert_dir: PathBuf,
     /// Host name in a self-signed certificate.
@@ -40,12 +45,39 @@ pub struct TlsPolicy {
     pub curves: Vec<i32>,
 }
 
-/// The files of the serving certificate, made first when none are given and none were made before.
-pub(super) fn files(source: &TlsSource) -> Result<(PathBuf, PathBuf), ServerError> {
-    match &source.files {
-        Some(files) => Ok(files.clone()),
-        None => self_signed(source),
+/// The files of the serving certificate, the first that are there count. A pair is made first when none is given, none
+/// was made before and none is to come.
+pub(super) fn files(source: &TlsSource) -> Result<Vec<(PathBuf, PathBuf)>, ServerError> {
+    let mut all: Vec<_> = source.files.iter().cloned().collect();
+    if source.requested {
+        let current = source.cert_dir.join("kubelet-server-current.pem");
+        all.insert(0, (current.clone(), current));
+    } else if all.is_empty() {
+        all.push(self_signed(source)?);
     }
+    Ok(all)
+}
+
+/// Shows no certificate, so that every handshake fails.
+#[derive(Debug)]
+struct NoCertificate;
+
+impl ResolvesServerCert for NoCertificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        None
+    }
+}
+
+/// While there is no certificate.
+pub(super) fn without_certificate(
+    terms: &Terms,
+    clients: Arc<dyn ClientCertVerifier>,
+) -> Result<Arc<rustls::ServerConfig>, ServerError> {
+    let config = rustls::ServerConfig::builder_with_provider(Arc::clone(&terms.provider))
+        .with_protocol_versions(terms.versions)
+        .map_err(|error| ServerError::Terms { message: error.to_string() })?;
+    let config = config.with_client_cert_verifier(clients).with_cert_resolver(Arc::new(NoCertificate));
+    Ok(Arc::new(config))
 }
 
 /// Loads a certificate and its key.
@@ -128,6 +160,7 @@ mod tests {
     fn source(dir: &Path) -> TlsSource {
         TlsSource {
             files: None,
+            requested: false,
             cert_dir: dir.join("pki"),
             hostname: "node-1".to_owned(),
             ips: vec!["127.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
@@ -135,7 +168,7 @@ mod tests {
     }
 
     fn load(source: &TlsSource) -> Result<Arc<rustls::ServerConfig>, ServerError> {
-        let (cert, key) = files(source)?;
+        let (cert, key) = files(source)?.remove(0);
         let terms = Terms::new(&TlsPolicy::default())?;
         server_config((&cert, &key), &terms, rustls::server::WebPkiClientVerifier::no_client_auth())
     }

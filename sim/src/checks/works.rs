@@ -232,7 +232,9 @@ impl Checks {
             | HostEffect::ReadEnvFiles(_)
             | HostEffect::AllowShutdown
             | HostEffect::ReadMemory { .. }
-            | HostEffect::ReadLogins { .. } => {}
+            | HostEffect::ReadLogins { .. }
+            | HostEffect::Identity(_)
+            | HostEffect::RunProvider(_) => {}
             HostEffect::SetUpVolume(setup) if self.cleaned.contains(uid) => {
                 let text = format!("volume {} of {uid} is set up although its remains were removed", setup.name());
                 self.violate(text, now);

@@ -287,9 +287,11 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::ReadLogins { .. } => "ReadLogins",
             HostEffect::AllowShutdown => "AllowShutdown",
             HostEffect::ReadMemory { .. } => "ReadMemory",
+            HostEffect::Identity(effect) => effect.name(),
+            HostEffect::RunProvider(_) => "RunProvider",
         },
         Effect::Hooks(HooksEffect::CallHttp(_)) => "CallHttp",
-        Effect::Api(ApiEffect::Request(request)) => request.method.as_str(),
+        Effect::Api(ApiEffect::Request(request) | ApiEffect::Bootstrap(request)) => request.method.as_str(),
         Effect::Api(ApiEffect::Watch(_)) => "WATCH",
         Effect::Sources(read) => match read {
             SourcesEffect::ReadManifests => "ReadManifests",

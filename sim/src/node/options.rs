@@ -75,6 +75,7 @@ fn machine() -> Machine {
         cgroup_v2: true,
         apparmor: true,
         swap_controller: false,
+        swap_bytes: 0,
         user_ranges: Vec::new(),
         resolver: Some(DnsConfig::default()),
         etc_hosts: "127.0.0.1 localhost\n".into(),

@@ -171,7 +171,7 @@ impl Node {
             }
             Effect::Sources(SourcesEffect::ReadManifests) => Ok(Answer::Sources(self.files.read(Source::File))),
             Effect::Sources(SourcesEffect::FetchManifestUrl) => Ok(Answer::Sources(self.url.read(Source::Http))),
-            Effect::Api(ApiEffect::Request(request)) => Ok(self.ask_api(request)),
+            Effect::Api(ApiEffect::Request(request) | ApiEffect::Bootstrap(request)) => Ok(self.ask_api(request)),
             // Opened apart, see `open_watch`.
             Effect::Api(ApiEffect::Watch(_)) => Ok(Answer::Nothing),
             // Every port of a pod answers.
@@ -337,8 +337,10 @@ impl Node {
 
     /// The API server went away: every request under way fails, done or not.
     pub(super) fn fail_requests(&mut self) {
-        let requests =
-            self.flying.iter_mut().filter(|(_, f)| matches!(f.work.effect, Effect::Api(ApiEffect::Request(_))));
+        let requests = self
+            .flying
+            .iter_mut()
+            .filter(|(_, f)| matches!(f.work.effect, Effect::Api(ApiEffect::Request(_) | ApiEffect::Bootstrap(_))));
         let mut failed = Vec::new();
         for (ticket, flying) in requests {
             let (class, message) = api::refused();

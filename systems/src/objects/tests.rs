@@ -54,7 +54,7 @@ impl Node {
         let shown = |work: &Work| {
             let Effect::Api(effect) = &work.effect else { return None };
             let verb = match effect {
-                ApiEffect::Request(request) => request.method.as_str(),
+                ApiEffect::Request(request) | ApiEffect::Bootstrap(request) => request.method.as_str(),
                 ApiEffect::Watch(_) => "WATCH",
             };
             effect.path().contains(part).then(|| (work.ticket, format!("{verb} {}", effect.path())))

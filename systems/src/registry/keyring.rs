@@ -64,7 +64,8 @@ fn is_default(repository: &str) -> bool {
     repository.starts_with("docker.io/")
 }
 
-fn matches(key: &str, repository: &str) -> bool {
+/// Whether a registry or a part of one, given with globs, holds a repository.
+pub(super) fn matches(key: &str, repository: &str) -> bool {
     let split = |text: &str| -> (Vec<String>, String, String) {
         let (host, path) = text.find('/').map_or((text, ""), |at| text.split_at(at));
         let (host, port) = host.rsplit_once(':').unwrap_or((host, ""));

@@ -45,6 +45,8 @@ fn containerd2(number: Number) -> String {
   disable = true
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "overlayfs"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{dir}/certs.d"
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = "{PAUSE_IMAGE}"
 [plugins."io.containerd.cri.v1.runtime"]

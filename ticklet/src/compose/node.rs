@@ -55,6 +55,8 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
         stop_signals: GateSet::from_map(&config.feature_gates).0.enabled("ContainerStopSignals"),
         object: None,
         resize: resize(config),
+        identity: None,
+        providers: None,
         reclaim: ReclaimConfig {
             rotation: rotation(config),
             collection: Some(collection(-1, 1, GoDuration::ZERO)),

@@ -87,11 +87,9 @@ impl KubeletFlags {
     pub(crate) fn not_acted_on(&self) -> Vec<&'static str> {
         let usual = Self::default();
         let flags = [
-            ("--cert-dir", self.cert_dir != usual.cert_dir),
             ("--exit-on-lock-contention", self.exit_on_lock_contention),
             ("--experimental-allocatable-ignore-eviction", self.ignore_eviction_in_allocatable),
             ("--experimental-mounter-path", self.mounter_path != usual.mounter_path),
-            ("--image-credential-provider-config", !self.image_credential_provider_config.is_empty()),
             ("--lock-file", self.lock_file != usual.lock_file),
         ];
         flags.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()

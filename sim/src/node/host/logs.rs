@@ -59,7 +59,9 @@ impl Host {
             | HostEffect::ReadEnvFiles(_)
             | HostEffect::AllowShutdown
             | HostEffect::ReadMemory { .. }
-            | HostEffect::ReadLogins { .. } => {}
+            | HostEffect::ReadLogins { .. }
+            | HostEffect::Identity(_)
+            | HostEffect::RunProvider(_) => {}
         }
         Ok(None)
     }

@@ -22,6 +22,9 @@ impl Pod<'_, '_> {
         if !known || registry::pending(spec, &self.node.objects) {
             return Login::Wait;
         }
+        let now = self.node.now();
+        let provided = registry::provided(image, spec, self.logins, &self.node.config, now, self.emitter.outbox);
+        let Some(provided) = provided else { return Login::Wait };
         let (mut logins, missing) = match registry::for_image(image, spec, &self.node.objects, self.logins) {
             Ok(found) => found,
             Err(why) => return Login::Broken(why),
@@ -34,6 +37,7 @@ impl Pod<'_, '_> {
             self.flow.last_event = format!("FailedToRetrieveImagePullSecret: {text}").into();
             self.flow.events.warning("FailedToRetrieveImagePullSecret", text, None);
         }
+        logins.extend(provided);
         if logins.is_empty() {
             return Login::With(None, false);
         }
