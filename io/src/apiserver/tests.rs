@@ -172,18 +172,14 @@ impl Authority {
     }
 }
 
-#[tokio::test]
-async fn a_client_certificate_is_shown_and_read_again_when_it_changes() {
+/// A server that wants certificates of the authority, and tells which it saw, and whether HTTP/2 was agreed on.
+async fn mutual(
+    authority: &Authority,
+    saw: mpsc::Sender<(rustls::pki_types::CertificateDer<'static>, bool)>,
+) -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    let authority = Authority::new();
-    let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
-    let (own, own_key) = authority.sign(&["first"]);
-    write("ca.crt", &authority.0.pem());
-    write("c.crt", &own);
-    write("c.key", &own_key);
     let (shown, key) = authority.sign(&["localhost", "127.0.0.1"]);
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.0.pem().as_bytes()).unwrap()).unwrap();
@@ -202,23 +198,40 @@ async fn a_client_certificate_is_shown_and_read_again_when_it_changes() {
     config.alpn_protocols = vec![b"h2".to_vec()];
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    (
+        address,
+        tokio::spawn(async move {
+            let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let shown = stream.get_ref().1.peer_certificates().unwrap()[0].clone();
+                let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                saw.send((shown, h2)).await.unwrap();
+                let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| async {
+                    let (head, body) = request.into_parts();
+                    Ok::<_, Infallible>(answer(HttpRequest::from_parts(head, HttpBody::new(body))).await)
+                });
+                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                tokio::spawn(async move { builder.serve_connection(TokioIo::new(stream), service).await });
+            }
+        }),
+    )
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_and_read_again_when_it_changes() {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+    let authority = Authority::new();
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    let (own, own_key) = authority.sign(&["first"]);
+    write("ca.crt", &authority.0.pem());
+    write("c.crt", &own);
+    write("c.key", &own_key);
     let (saw, mut seen) = mpsc::channel(8);
-    let server = tokio::spawn(async move {
-        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            let Ok(stream) = acceptor.accept(stream).await else { continue };
-            let shown = stream.get_ref().1.peer_certificates().unwrap()[0].clone();
-            let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            saw.send((shown, h2)).await.unwrap();
-            let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| async {
-                let (head, body) = request.into_parts();
-                Ok::<_, Infallible>(answer(HttpRequest::from_parts(head, HttpBody::new(body))).await)
-            });
-            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            tokio::spawn(async move { builder.serve_connection(TokioIo::new(stream), service).await });
-        }
-    });
+    let (address, server) = mutual(&authority, saw).await;
     let path = |name: &str| dir.path().join(name).display().to_string();
     let rig = Rig::at(
         &format!("https://{address}"),

@@ -61,7 +61,10 @@ impl PodsState {
         let mut pods = self.shared.lock();
         match record {
             Record::PodAllocated { uid, sizes } => {
-                pods.sizes.entry(uid.clone()).or_default().0.clone_from(sizes);
+                let known = pods.sizes.entry(uid.clone()).or_insert_with(|| (sizes.clone(), None));
+                let before = std::mem::replace(&mut known.0, sizes.clone());
+                // Until it is said otherwise, in force is what was.
+                known.1 = known.1.take().or(Some(before)).filter(|sizes| *sizes != known.0);
                 true
             }
             Record::PodActuated { uid, sizes } => {

@@ -16,7 +16,7 @@ fn inspect(known: Option<KnownObjects>) -> CriEffect {
 
 fn inspected(outcome: Outcome) -> PodInspection {
     match outcome {
-        Outcome::Done(Answer::Cri(CriAnswer::PodInspected(inspection))) => inspection,
+        Outcome::Done(Answer::Cri(CriAnswer::PodSeen { pod, .. })) => pod,
         other => panic!("{other:?}"),
     }
 }

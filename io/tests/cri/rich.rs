@@ -404,7 +404,7 @@ async fn the_statuses_are_read_as_the_runtime_meant_them() {
         containers: ["side", "i", "c"].map(|name| (id(name).into(), id("sandbox").into())).into(),
     };
     let outcome = rig.run(CriEffect::InspectPod { uid: UID.into(), known: Some(known) }).await;
-    let Outcome::Done(Answer::Cri(CriAnswer::PodInspected(pod))) = outcome else { panic!("{outcome:?}") };
+    let Outcome::Done(Answer::Cri(CriAnswer::PodSeen { pod, .. })) = outcome else { panic!("{outcome:?}") };
     assert_eq!((pod.namespace.as_str(), pod.name.as_str()), ("default", "rich"));
     let sandbox = &pod.sandboxes[0];
     assert_eq!((sandbox.state, sandbox.attempt, sandbox.host_network), (SandboxState::Ready, 2, false));
