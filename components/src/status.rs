@@ -51,7 +51,7 @@ pub struct PodStatus {
     pub message: String,
     /// Conditions in the kubelet's order.
     pub conditions: Vec<Condition>,
-    /// Node address.
+    /// Node addresses joined by commas, the first of which is `hostIP`.
     pub host_ip: String,
     /// Pod addresses, primary first.
     pub pod_ips: Vec<String>,
@@ -65,6 +65,13 @@ pub struct PodStatus {
     pub containers: Vec<ContainerReport>,
     /// Ephemeral containers in spec order.
     pub ephemeral_containers: Vec<ContainerReport>,
+}
+
+impl PodStatus {
+    /// The node's addresses.
+    pub fn host_ips(&self) -> impl Iterator<Item = &str> {
+        self.host_ip.split(',').filter(|ip| !ip.is_empty())
+    }
 }
 
 /// One condition.

@@ -26,6 +26,8 @@ pub struct Node {
     crictl: Crictl,
     /// Given with `--kubeconfig`, where there is a cluster.
     pub kubeconfig: Option<PathBuf>,
+    /// The kubelet that [`Self::start`] starts; the ticklet that was built with the tests if none is given.
+    pub program: Option<PathBuf>,
     /// The runtime and everything else below ticklet. Declared after the process: it goes first.
     pub lab: Lab,
 }
@@ -34,7 +36,8 @@ impl Node {
     /// A node without a running ticklet.
     pub fn new(lab: Lab) -> Result<Self> {
         let [port, healthz_port] = free_ports()?;
-        let node = Self { ticklet: None, port, healthz_port, crictl: lab.crictl()?, kubeconfig: None, lab };
+        let crictl = lab.crictl()?;
+        let node = Self { ticklet: None, port, healthz_port, crictl, kubeconfig: None, program: None, lab };
         fs::create_dir_all(node.manifests())?;
         fs::write(node.config_file(), node.configuration())?;
         Ok(node)
@@ -155,9 +158,10 @@ authorization:
         Ok(())
     }
 
-    /// Starts ticklet.
+    /// Starts the node's kubelet.
     pub fn start(&mut self) -> Result<()> {
-        self.start_program(&ticklet()?)
+        let program = self.program.clone().map_or_else(ticklet, Ok)?;
+        self.start_program(&program)
     }
 
     /// Kills ticklet as a crash would; its containers run on.

@@ -8,6 +8,10 @@
 mod cases;
 #[path = "cluster/kubectl.rs"]
 mod kubectl;
+#[path = "cluster/many.rs"]
+mod many;
+#[path = "cluster/same.rs"]
+mod same;
 #[path = "cluster/top.rs"]
 mod top;
 #[path = "cluster/workloads.rs"]
@@ -46,7 +50,12 @@ impl Rig {
 
     /// A cluster and a node that registers itself and asks the API server who may do what.
     fn register() -> Option<Self> {
-        let Self { cluster, mut node } = Self::new()?;
+        Some(Self::new()?.registered())
+    }
+
+    /// The same from a cluster and a node that does not run yet.
+    fn registered(self) -> Self {
+        let Self { cluster, mut node } = self;
         let file = node.lab.dir().join("kubelet-config.yaml");
         let config = std::fs::read_to_string(&file).unwrap();
         let ca = cluster.file("ca.crt");
@@ -65,7 +74,7 @@ impl Rig {
             "metadata": {"name": "kube-root-ca.crt", "namespace": "default"}, "data": {"ca.crt": authority}});
         cluster.apply(&authority.to_string()).unwrap();
         node.start().unwrap();
-        Some(Self { cluster, node })
+        Self { cluster, node }
     }
 
     /// A cluster and a node in it that runs.
@@ -82,12 +91,17 @@ impl Rig {
 impl Rig {
     /// The same with controller manager and scheduler: a whole cluster of one node that is ready.
     fn whole() -> Option<Self> {
-        let mut rig = Self::register()?;
+        Some(Self::new()?.completed())
+    }
+
+    /// The same from a cluster and a node that does not run yet.
+    fn completed(self) -> Self {
+        let mut rig = self.registered();
         rig.cluster.start_controllers().unwrap();
         let ready = ".status.conditions[?(@.type==\"Ready\")].status";
         rig.cluster.wait_field("node/lab", ready, "True", SOON).unwrap();
         rig.cluster.wait_field("node/lab", ".spec.taints", "", SOON).unwrap();
-        Some(rig)
+        rig
     }
 
     /// Waits until nothing of any pod is left on the node.

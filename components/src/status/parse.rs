@@ -14,7 +14,10 @@ pub fn status(json: &str) -> PodStatus {
         reason: found.reason,
         message: found.message,
         conditions: found.conditions.into_iter().filter_map(Shown::condition).collect(),
-        host_ip: found.host_ip,
+        host_ip: match &found.host_ips[..] {
+            [] => found.host_ip,
+            all => all.iter().map(|ip| ip.ip.as_str()).collect::<Vec<_>>().join(","),
+        },
         pod_ips: if found.pod_ips.is_empty() && !found.pod_ip.is_empty() {
             vec![found.pod_ip]
         } else {
@@ -43,6 +46,8 @@ struct Status {
     conditions: Vec<Shown>,
     #[serde(rename = "hostIP")]
     host_ip: String,
+    #[serde(rename = "hostIPs")]
+    host_ips: Vec<Ip>,
     #[serde(rename = "podIP")]
     pod_ip: String,
     #[serde(rename = "podIPs")]

@@ -1,8 +1,9 @@
-//! The HTTP client: HTTP/2 where the server speaks it, one connection for all requests, checked by pings when quiet.
+//! The HTTP client: HTTP/2 where the server speaks it, few connections, checked by pings when quiet.
 
 use super::counts::ApiCounts;
 use super::identity::{Bearer, Identity, certificates};
 use super::kubeconfig::Kubeconfig;
+use super::pool::{Http, Place, Pools};
 use bytes::Bytes;
 use components::edge::FailureClass;
 use components::edge::api::{Answered, ApiRequest, Body, Method};
@@ -29,7 +30,7 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time in which a connection must come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes on their way per connection: thousands of watches share one.
+/// Bytes on their way per connection: many watches share one.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
 /// Where distributions keep the certificates of authorities.
@@ -48,7 +49,7 @@ pub(super) struct CallError {
 pub(super) struct Transport {
     /// Scheme and authority, with the path prefix where there is one, without a slash at the end.
     base: String,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    pools: Pools,
     bearer: Option<Bearer>,
     counts: Arc<ApiCounts>,
 }
@@ -65,11 +66,11 @@ impl Transport {
             .http2_keep_alive_while_idle(true)
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_initial_stream_window_size(CONNECTION_WINDOW / 4);
-        let client = builder.build(connector(kubeconfig)?);
+        let pools = Pools::new(builder, connector(kubeconfig)?);
         let bearer = kubeconfig.token.clone().map(Bearer::new).transpose()?;
         let host = kubeconfig.server.authority().map(ToString::to_string).unwrap_or_default();
         let base = kubeconfig.server.to_string().trim_end_matches('/').to_owned();
-        Ok(Self { base, client, bearer, counts: Arc::new(ApiCounts::new(host)) })
+        Ok(Self { base, pools, bearer, counts: Arc::new(ApiCounts::new(host)) })
     }
 
     /// Counts of its requests.
@@ -79,12 +80,27 @@ impl Transport {
 
     /// Sends one request and reads its whole answer.
     pub(super) async fn request(&self, request: &ApiRequest) -> Result<Answered, CallError> {
-        let response = self.send(request.method, &request.path, &request.body).await?;
-        collect(response, request.secret).await
+        let client = self.pools.request(request.class);
+        let response = self.send(client, request.method, &request.path, &request.body).await?;
+        let answer = collect(response, request.secret).await?;
+        self.counts.sizes(request.method.as_str(), request.body.text().len(), answer.body.len());
+        Ok(answer)
+    }
+
+    /// Begins a watch; its place on the connection is kept as long as its answer is read.
+    pub(super) async fn watch(&self, path: &str) -> Result<(Response<Incoming>, Place), CallError> {
+        let (client, place) = self.pools.watch();
+        Ok((self.send(&client, Method::Get, path, &Body::Empty).await?, place))
     }
 
     /// Sends one request; the answer's body is still to be read.
-    pub(super) async fn send(&self, method: Method, path: &str, body: &Body) -> Result<Response<Incoming>, CallError> {
+    async fn send(
+        &self,
+        client: &Http,
+        method: Method,
+        path: &str,
+        body: &Body,
+    ) -> Result<Response<Incoming>, CallError> {
         let uri: Uri = format!("{}{path}", self.base).parse().map_err(|e| invalid(format!("{path}: {e}")))?;
         let mut builder = Request::builder().method(method.as_str()).uri(uri).header(ACCEPT, "application/json");
         builder = builder.header(USER_AGENT, concat!("ticklet/", env!("CARGO_PKG_VERSION")));
@@ -100,7 +116,7 @@ impl Transport {
         };
         let request = builder.body(Full::new(bytes)).map_err(|e| invalid(e.to_string()))?;
         let begun = Instant::now();
-        let answer = self.client.request(request).await;
+        let answer = client.request(request).await;
         let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
         self.counts.note(method.as_str(), code, begun.elapsed());
         answer.map_err(|e| unavailable(&e))
