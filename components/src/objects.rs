@@ -104,6 +104,32 @@ pub struct ObjectEntry {
 pub struct Objects {
     /// By place.
     pub entries: BTreeMap<ObjectKey, ObjectEntry>,
+    /// Trust bundles of the cluster, while some pod refers to one.
+    pub bundles: Bundles,
+}
+
+/// What is known of all trust bundles.
+#[derive(Default, Debug)]
+pub struct Bundles {
+    /// Pods that refer to some.
+    pub users: BTreeSet<Entity>,
+    /// They were read at least once.
+    pub synced: bool,
+    /// Why they could not be read.
+    pub error: Option<String>,
+    /// By name.
+    pub list: BTreeMap<String, Bundle>,
+}
+
+/// A `ClusterTrustBundle`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Bundle {
+    /// `spec.signerName`; empty for none.
+    pub signer: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// The certificates of `spec.trustBundle`, each in base64 without line breaks.
+    pub anchors: Vec<String>,
 }
 
 impl Objects {

@@ -8,6 +8,7 @@ use crate::edge::sources::Source;
 use crate::ids::{PodUid, Sensitive};
 use crate::objects::ObjectRef;
 use crate::probes::{ProbeKind, ProbeSpec};
+use crate::scheduling::Requirement;
 use crate::time::Wall;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -466,6 +467,25 @@ pub enum FileSource {
         /// Permission bits.
         mode: u32,
     },
+    /// `clusterTrustBundle`.
+    Bundle(BundleSource),
+}
+
+/// Trust anchors of the cluster as a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BundleSource {
+    /// `name`; without it, all bundles of a signer.
+    pub name: Option<String>,
+    /// `signerName`.
+    pub signer: String,
+    /// `labelSelector`: requirements that must all be met; `None` selects nothing.
+    pub labels: Option<Vec<Requirement>>,
+    /// The pod does without it.
+    pub optional: bool,
+    /// Path below the volume.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
 }
 
 /// A key of an object as a file.

@@ -53,7 +53,7 @@ pub struct PodStatus {
     pub message: String,
     /// Conditions in the kubelet's order.
     pub conditions: Vec<Condition>,
-    /// Node address.
+    /// Node addresses joined by commas, the first of which is `hostIP`.
     pub host_ip: String,
     /// Pod addresses, primary first.
     pub pod_ips: Vec<String>,
@@ -88,6 +88,13 @@ pub struct WholeResources {
 pub const RESIZE_PENDING: &str = "PodResizePending";
 /// Condition of a resize that is not in force everywhere.
 pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+
+impl PodStatus {
+    /// The node's addresses.
+    pub fn host_ips(&self) -> impl Iterator<Item = &str> {
+        self.host_ip.split(',').filter(|ip| !ip.is_empty())
+    }
+}
 
 /// One condition.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]

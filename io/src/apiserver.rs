@@ -8,6 +8,7 @@ mod exec;
 mod identity;
 pub mod kubeconfig;
 mod limit;
+mod pool;
 mod transport;
 mod watch;
 
@@ -18,11 +19,12 @@ pub use self::limit::Rates;
 use self::limit::Limits;
 use self::transport::{CallError, Transport};
 use crate::port::Port;
-use components::edge::api::{ApiAnswer, ApiEffect};
+use components::edge::api::{ApiAnswer, ApiEffect, Class, Method};
 use components::edge::{Answer, Failure, FailureClass, Ingress, Outcome};
 use components::ids::Ticket;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// One effect with the ticket that facts of a watch carry.
@@ -115,6 +117,15 @@ impl ApiPort {
     }
 }
 
+impl Server {
+    /// Waits for the turn of a request.
+    async fn wait(&self, class: Class, method: Method) {
+        let begun = Instant::now();
+        self.limits.wait(class).await;
+        self.transport.counts().waited(method.as_str(), begun.elapsed());
+    }
+}
+
 impl Port<ApiCall> for ApiPort {
     async fn run(&self, call: ApiCall) -> Outcome {
         let Some(server) = &self.server else {
@@ -123,7 +134,7 @@ impl Port<ApiCall> for ApiPort {
         };
         let answer = match call.effect {
             ApiEffect::Request(request) => {
-                server.limits.wait(request.class).await;
+                server.wait(request.class, request.method).await;
                 server.transport.request(&request).await.map(|it| ApiAnswer::Answered(Box::new(it)))
             }
             ApiEffect::Bootstrap(request) => {
@@ -134,7 +145,7 @@ impl Port<ApiCall> for ApiPort {
                 }
             }
             ApiEffect::Watch(watch) => {
-                server.limits.wait(watch.class).await;
+                server.wait(watch.class, Method::Get).await;
                 watch::run(&server.transport, call.ticket, &watch, &self.ingress).await
             }
         };

@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use std::fmt;
+use std::sync::OnceLock;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
@@ -14,10 +15,14 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Crates whose details follow the verbosity. Libraries stay at warnings until verbosity 8, since they speak of bytes.
 const OWN: [&str; 9] = ["ticklet", "io", "engine", "podspec", "systems", "components", "trace", "sim", "proto"];
+
+/// Changes the verbosity of the process's log.
+static VERBOSITY: OnceLock<Box<dyn Fn(u32) -> bool + Send + Sync>> = OnceLock::new();
 
 /// `logging.format`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +38,16 @@ pub enum LogFormat {
 /// # Errors
 /// When a receiver of events was set before.
 pub fn init(format: LogFormat, verbosity: u32) -> Result<(), tracing_subscriber::util::TryInitError> {
-    tracing_subscriber::registry().with(layer(format, verbosity, std::io::stderr)).try_init()
+    let (filter, handle) = reload::Layer::new(targets(verbosity));
+    tracing_subscriber::registry().with(writing(format, std::io::stderr).with_filter(filter)).try_init()?;
+    // There is one log, so this is set once.
+    let _ = VERBOSITY.set(Box::new(move |verbosity| handle.reload(targets(verbosity)).is_ok()));
+    Ok(())
+}
+
+/// Changes the verbosity; false where [`init`] did not set up the log.
+pub fn set_verbosity(verbosity: u32) -> bool {
+    VERBOSITY.get().is_some_and(|set| set(verbosity))
 }
 
 /// The layer that writes events.
@@ -42,11 +56,23 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
+    writing(format, writer).with_filter(targets(verbosity))
+}
+
+/// The same without a filter.
+fn writing<S, W>(format: LogFormat, writer: W) -> impl Layer<S> + Send + Sync + 'static
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let events = Klog { format, process: std::process::id() };
+    tracing_subscriber::fmt::layer().event_format(events).with_writer(writer)
+}
+
+fn targets(verbosity: u32) -> Targets {
     let own = own_level(verbosity);
     let libraries = if verbosity >= 8 { own } else { LevelFilter::WARN };
-    let targets = Targets::new().with_default(libraries).with_targets(OWN.map(|name| (name, own)));
-    let events = Klog { format, process: std::process::id() };
-    tracing_subscriber::fmt::layer().event_format(events).with_writer(writer).with_filter(targets)
+    Targets::new().with_default(libraries).with_targets(OWN.map(|name| (name, own)))
 }
 
 /// Verbosity 4 is klog's usual "debug", 6 and more its "trace".

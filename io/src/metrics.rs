@@ -135,6 +135,18 @@ impl Exposition {
     }
 }
 
+/// A bound as clients of the reference print it: from a million on with an exponent.
+fn bound_text(bound: f64) -> String {
+    if bound < 1e6 {
+        return bound.to_string();
+    }
+    let text = format!("{bound:e}");
+    match text.split_once('e') {
+        Some((digits, exponent)) => format!("{digits}e+{exponent:0>2}"),
+        None => text,
+    }
+}
+
 /// A family whose samples are being written.
 #[derive(Debug)]
 pub struct Family<'a> {
@@ -161,7 +173,7 @@ impl Family<'_> {
         let mut below = 0;
         for (bound, count) in seen.bounds.iter().zip(seen.buckets) {
             below += count;
-            self.page.line(self.name, "_bucket", labels, Some(&bound.to_string()), as_f64(below));
+            self.page.line(self.name, "_bucket", labels, Some(&bound_text(*bound)), as_f64(below));
         }
         self.page.line(self.name, "_bucket", labels, Some("+Inf"), as_f64(seen.count));
         self.page.line(self.name, "_sum", labels, None, seen.sum);
@@ -221,6 +233,12 @@ mod tests {
             },
             "# HELP n N.\n# TYPE n gauge\nn NaN\nn +Inf\nn -Inf\nn -0.25\n",
         );
+    }
+
+    #[test]
+    fn large_bounds_have_an_exponent() {
+        let shown = [0.005, 1.0, 262_144.0, 1_048_576.0, 16_777_216.0].map(bound_text);
+        assert_eq!(shown, ["0.005", "1", "262144", "1.048576e+06", "1.6777216e+07"]);
     }
 
     #[test]

@@ -5,12 +5,15 @@
 
 mod body;
 mod certificates;
+mod checkpoint;
 mod connection;
 mod container_logs;
 mod credentials;
+mod debug;
 mod health;
 mod identity;
 mod idle;
+mod log_query;
 mod node_logs;
 mod page;
 mod probes;
@@ -78,6 +81,8 @@ pub struct ServerConfig {
     pub split_log_streams: bool,
     /// `enableDebuggingHandlers`.
     pub debugging_handlers: bool,
+    /// Where checkpoints of containers go; `None` without the feature gate `ContainerCheckpoint`.
+    pub checkpoints: Option<PathBuf>,
     /// Switches of single debugging handlers.
     pub switches: Switches,
     /// The body of `/configz`: `{"kubeletconfig":{…}}`.
@@ -97,6 +102,8 @@ pub struct Switches {
     pub profiling: bool,
     /// `enableDebugFlagsHandler`.
     pub debug_flags: bool,
+    /// `enableSystemLogQuery`.
+    pub log_query: bool,
 }
 
 /// What the pages are made from.

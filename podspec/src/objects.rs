@@ -2,7 +2,7 @@
 //! and the answer to a `TokenRequest`. Reads only its arguments; no error text repeats a value.
 
 use components::ids::Hidden;
-use components::objects::{ObjectData, ObjectKind, Service, Token};
+use components::objects::{Bundle, ObjectData, ObjectKind, Service, Token};
 use components::time::{Mono, Wall};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -72,6 +72,26 @@ pub fn service(text: &str) -> Result<((String, String), Option<Service>), String
         (text("name"), number.unwrap_or_default(), protocol)
     });
     Ok((key, Some(Service { ports: ports.collect(), address })))
+}
+
+/// Name and content of a `ClusterTrustBundle`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn bundle(text: &str) -> Result<(String, Bundle), String> {
+    let value = parse(text)?;
+    let field = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let labels = value.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    let labels = labels.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()));
+    let anchors = certificates(&field("/spec/trustBundle"));
+    Ok((field("/metadata/name"), Bundle { signer: field("/spec/signerName"), labels: labels.collect(), anchors }))
+}
+
+/// What stands between the marks of each certificate, without line breaks. The server lets nothing else in.
+fn certificates(text: &str) -> Vec<String> {
+    let bodies = text.split("-----BEGIN CERTIFICATE-----").skip(1);
+    let bodies = bodies.filter_map(|rest| rest.split_once("-----END CERTIFICATE-----"));
+    bodies.map(|(body, _)| body.split_whitespace().collect()).collect()
 }
 
 /// The token in the answer to a `TokenRequest`.

@@ -81,9 +81,6 @@ fn refuse_volume(path: &str, volume: &Volume, issues: &mut Issues) {
     if let Some(projected) = &volume.projected {
         for (i, source) in projected.sources.iter().flatten().enumerate() {
             let path = format!("{path}.projected.sources[{i}]");
-            if source.cluster_trust_bundle.is_some() {
-                issues.forbidden(&format!("{path}.clusterTrustBundle"), NOT_YET);
-            }
             if source.pod_certificate.is_some() {
                 issues.forbidden(&format!("{path}.podCertificate"), NOT_YET);
             }

@@ -6,8 +6,12 @@ use crate::resources::parse;
 use components::edge::host::HostPathKind;
 use components::objects::{ObjectKind, ObjectRef};
 use components::quantity::Quantity;
-use components::spec::{EnvSource, FileSource, FilesKind, KeyPath, PullPolicy, Volume, VolumeFile, VolumeSource};
+use components::scheduling::Requirement;
+use components::spec::{
+    BundleSource, EnvSource, FileSource, FilesKind, KeyPath, PullPolicy, Volume, VolumeFile, VolumeSource,
+};
 use k8s_openapi::api::core::v1 as api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::sync::Arc;
 
 /// Mode of files for which none is set.
@@ -124,8 +128,33 @@ fn projection(source: &api::VolumeProjection, mode: Option<i32>) -> Vec<FileSour
             mode: bits(mode),
         }];
     }
+    if let Some(it) = &source.cluster_trust_bundle {
+        return vec![FileSource::Bundle(BundleSource {
+            name: it.name.clone(),
+            signer: it.signer_name.clone().unwrap_or_default(),
+            labels: it.label_selector.as_ref().map(requirements),
+            optional: it.optional == Some(true),
+            path: it.path.clone(),
+            mode: bits(mode),
+        })];
+    }
     let items = source.downward_api.iter().flat_map(|it| it.items.iter().flatten());
     items.map(|item| FileSource::Known(file(item, mode))).collect()
+}
+
+/// What a label selector asks of labels; an empty one asks for nothing.
+fn requirements(selector: &LabelSelector) -> Vec<Requirement> {
+    let plain = selector.match_labels.iter().flatten().map(|(key, value)| Requirement {
+        key: key.clone(),
+        operator: "In".to_owned(),
+        values: vec![value.clone()],
+    });
+    let expressions = selector.match_expressions.iter().flatten().map(|it| Requirement {
+        key: it.key.clone(),
+        operator: it.operator.clone(),
+        values: it.values.clone().unwrap_or_default(),
+    });
+    plain.chain(expressions).collect()
 }
 
 fn bits(mode: Option<i32>) -> u32 {

@@ -25,6 +25,12 @@ pub struct ApiServer {
     pub down_until: Mono,
     /// Every request is refused with this status until then.
     pub refuses: Option<(u16, Mono)>,
+    /// What a refused request is told to wait, in seconds.
+    pub retry_after: Option<u32>,
+    /// How far its wall clock is ahead of the node's, in nanoseconds.
+    pub skew: i64,
+    /// A status write that took a pod back from where it had ended.
+    pub regressed: Option<String>,
     /// Requests by method and resource, for example `PATCH pods/status`; watches as `WATCH pods`.
     pub counts: BTreeMap<String, u64>,
     objects: BTreeMap<Place, Value>,
@@ -70,17 +76,21 @@ impl WatchState {
 impl ApiServer {
     /// Answers one request.
     pub fn request(&mut self, now: Mono, wall: Wall, request: &ApiRequest) -> Answered {
+        let mut retry_after = None;
         let (status, body) = match Place::parse(&request.path) {
             Ok((place, query)) => {
                 *self.counts.entry(format!("{} {}", request.method.as_str(), place.kind())).or_default() += 1;
                 match self.refusal(now) {
-                    Some(refused) => refused,
+                    Some(refused) => {
+                        retry_after = self.retry_after;
+                        refused
+                    }
                     None => self.answer(wall, request, &place, &query),
                 }
             }
             Err(message) => failure(404, "NotFound", &message),
         };
-        Answered { status, secret: request.secret, body: Arc::from(body.to_string()), retry_after: None }
+        Answered { status, secret: request.secret, body: Arc::from(body.to_string()), retry_after }
     }
 
     /// Accepts a watch, or says why not.
@@ -88,11 +98,12 @@ impl ApiServer {
     /// # Errors
     /// The answer to give.
     pub fn watch(&mut self, now: Mono, path: &str, secret: bool) -> Result<WatchState, Answered> {
+        let retry_after = self.retry_after.filter(|_| self.refusal(now).is_some());
         let refuse = |(status, body): (u16, Value)| Answered {
             status,
             secret: false,
             body: Arc::from(body.to_string()),
-            retry_after: None,
+            retry_after,
         };
         let (place, query) = Place::parse(path).map_err(|e| refuse(failure(404, "NotFound", &e)))?;
         *self.counts.entry(format!("WATCH {}", place.kind())).or_default() += 1;
@@ -334,6 +345,11 @@ impl ApiServer {
             let status = new.get("status").cloned().unwrap_or(Value::Null);
             new = old.clone();
             new["status"] = status;
+            let phase = |pod: &Value| pod.pointer("/status/phase").and_then(Value::as_str).map(str::to_owned);
+            let (was, is) = (phase(&old), phase(&new));
+            if at.resource == "pods" && was != is && was.as_deref().is_some_and(|p| p == "Succeeded" || p == "Failed") {
+                self.regressed = Some(format!("pod {} was told to be {was:?} and now {is:?}", at.name));
+            }
         } else if at.resource == "pods" || at.resource == "nodes" {
             new["status"] = old.get("status").cloned().unwrap_or(Value::Null);
         }

@@ -69,6 +69,8 @@ enum Event {
     EndWatch(Ticket),
     /// The agent starts.
     Boot,
+    /// The agent dies.
+    Crash,
 }
 
 /// One line of what happened.
@@ -241,6 +243,8 @@ impl Node {
             Event::Fact(..) | Event::StreamFact(..) => {}
             Event::EndWatch(ticket) => self.end_watch(ticket, "the server ended it"),
             Event::Boot => self.boot(),
+            Event::Crash if self.engine.is_some() => self.crash(Duration::from_millis(100)),
+            Event::Crash => {}
         }
     }
 

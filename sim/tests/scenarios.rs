@@ -36,6 +36,7 @@ macro_rules! scenarios {
 scenarios! {
     active_deadline
     active_deadline_restart
+    api_clock_skew
     api_critical
     api_ephemeral
     api_gates
@@ -48,7 +49,9 @@ scenarios! {
     api_pod
     api_refused
     api_relist
+    api_replaced
     api_restart
+    api_retry_after
     api_updates
     clock_steps
     commit_fails
@@ -83,6 +86,7 @@ scenarios! {
     network_not_ready
     never_fails
     never_succeeds
+    object_bundle
     object_env
     object_immutable
     object_outage

@@ -8,6 +8,8 @@ mod fit;
 mod place;
 mod preempt;
 
+pub(crate) use self::place::holds;
+
 use crate::node_object::NodeAgent;
 use crate::sysctls;
 use bevy_ecs::prelude::Resource;

@@ -207,5 +207,5 @@ pub(crate) fn objects() -> Objects {
         ("map:unread", ObjectState::Unread),
     ];
     let entry = |(text, state)| (place(text), ObjectEntry { state, ..ObjectEntry::default() });
-    Objects { entries: all.into_iter().map(entry).collect() }
+    Objects { entries: all.into_iter().map(entry).collect(), ..Objects::default() }
 }

@@ -4,6 +4,7 @@
 //! environments and volumes are made from, and touches the pods that an answer concerns. Only objects that some pod
 //! refers to are asked for, each once, whatever the number of pods.
 
+pub(crate) mod bundles;
 mod copy;
 mod references;
 pub(crate) mod services;
@@ -36,6 +37,8 @@ struct Keepers {
     list: BTreeMap<ObjectKey, Keeper>,
     by_ticket: BTreeMap<Ticket, ObjectKey>,
     services: Option<Reflector>,
+    /// All trust bundles, while some pod refers to one.
+    bundles: Option<Reflector>,
     /// Something may be due that no timer is armed for.
     dirty: bool,
 }
@@ -100,6 +103,7 @@ fn take_answers(
             changed.extend(learn(&mut objects, &key, news));
         }
         keepers.dirty = true;
+        changed.extend(bundles::told(&mut keepers.bundles, &mut objects.bundles, fact, now.mono, &mut outbox));
         if let Some(reflector) = &mut keepers.services {
             for change in reflector.told(fact, now.mono, &mut outbox) {
                 services::apply(&mut services, change);
@@ -126,6 +130,10 @@ fn take_answers(
                     let Some(keeper) = keeper else { continue };
                     let news = keeper.completed(&arrived.outcome, now.mono, &mut outbox);
                     changed.extend(learn(&mut objects, &key, news));
+                } else if keepers.bundles.as_ref().is_some_and(|it| it.owns(arrived.ticket)) {
+                    let (keeper, known) = (&mut keepers.bundles, &mut objects.bundles);
+                    changed.extend(bundles::answered(keeper, known, &arrived.outcome, now.mono));
+                    keepers.dirty = true;
                 } else if let Some(reflector) = keepers.services.as_mut().filter(|it| it.owns(arrived.ticket)) {
                     let known = (services.synced, services.failed);
                     let change = reflector.completed(&arrived.outcome, now.mono);
@@ -217,6 +225,15 @@ fn follow_pods(
             }
             keepers.dirty = true;
         }
+        if references::bundles(spec) != objects.bundles.users.contains(&pod) {
+            if objects.bundles.users.contains(&pod) {
+                bundles::release(pod, &mut keepers.bundles, &mut objects.bundles, &mut outbox);
+            } else {
+                bundles::refer(pod, config.api.is_some(), seed.0, &mut keepers.bundles, &mut objects.bundles);
+            }
+            keepers.dirty = true;
+            refs.version += 1;
+        }
         let tokens = references::tokens(spec);
         let changed = wanted != refs.objects || !tokens.iter().eq(refs.tokens.keys());
         refs.tokens.retain(|key, _| tokens.contains(key));
@@ -268,6 +285,9 @@ fn release_pods(
         for key in &refs.objects {
             release(pod, key, &mut objects, &mut keepers, &mut outbox);
         }
+        if objects.bundles.users.contains(&pod) {
+            bundles::release(pod, &mut keepers.bundles, &mut objects.bundles, &mut outbox);
+        }
         timers.disarm(TimerKind::Tokens, Owner::Pod(pod));
         *refs = PodRefs { version: refs.version + 1, ..PodRefs::default() };
     }
@@ -317,18 +337,18 @@ fn ask_for_objects(
         return;
     }
     let now = clock.now.mono;
-    let Keepers { list, by_ticket, services, dirty } = &mut *keepers;
+    let Keepers { list, by_ticket, services, bundles, dirty } = &mut *keepers;
     *dirty = false;
     for (key, keeper) in list.iter_mut() {
         if let Some(ticket) = keeper.drive(now, &mut outbox) {
             by_ticket.insert(ticket, key.clone());
         }
     }
-    if let Some(reflector) = services {
+    for reflector in services.iter_mut().chain(bundles.iter_mut()) {
         reflector.drive(now, "objects", &mut outbox);
     }
-    let of_services = services.as_ref().and_then(Reflector::due);
-    if let Some(at) = list.values().filter_map(Keeper::due).chain(of_services).min() {
+    let whole = services.iter().chain(bundles.iter()).filter_map(Reflector::due);
+    if let Some(at) = list.values().filter_map(Keeper::due).chain(whole).min() {
         timers.arm(TimerKind::Objects, Owner::Node, at);
     }
 }

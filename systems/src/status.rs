@@ -12,6 +12,8 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::build::in_order;
+
 use crate::admission;
 use crate::planted;
 use crate::probes::ProbeMemos;
@@ -138,7 +140,7 @@ fn report_status(
             terminal: reported.terminal.or_else(|| finished.0.get(&key.uid).copied()).filter(|_| !flips),
             refused: refused(life, spec, &node, &reported.status),
             runtime,
-            node_ip: node.machine.node_ips.first().map_or("", String::as_str),
+            node_ips: &node.machine.node_ips,
             now: node.clock.now.wall,
         });
         let known = reported.terminal.is_some() || finished.0.contains_key(&key.uid);
@@ -148,6 +150,10 @@ fn report_status(
             reported.terminal = Some(succeeded);
             if finished.0.insert(key.uid.clone(), succeeded).is_none() && !ends_with_node(life) {
                 outbox.record(Record::PodFinished { uid: key.uid.clone(), succeeded });
+                if status.message.starts_with(REJECTED) {
+                    // Nobody decides again why it was not taken: both are durable together.
+                    outbox.record(Record::PodEnded { uid: key.uid.clone(), status: Box::new(status.clone()) });
+                }
             }
             // Its end is decided at the next tick, at once.
             timers.arm(TimerKind::Pod, Owner::Pod(entity), node.clock.now.mono);

@@ -30,6 +30,8 @@ pub struct Node {
     pub environment: Vec<(&'static str, String)>,
     /// Further flags, for the next start.
     pub flags: Vec<String>,
+    /// The kubelet that [`Self::start`] starts; the ticklet that was built with the tests if none is given.
+    pub program: Option<PathBuf>,
     /// The runtime and everything else below ticklet. Declared after the process: it goes first.
     pub lab: Lab,
 }
@@ -46,6 +48,7 @@ impl Node {
             kubeconfig: None,
             environment: Vec::new(),
             flags: Vec::new(),
+            program: None,
             lab,
         };
         fs::create_dir_all(node.manifests())?;
@@ -170,9 +173,10 @@ authorization:
         Ok(())
     }
 
-    /// Starts ticklet.
+    /// Starts the node's kubelet.
     pub fn start(&mut self) -> Result<()> {
-        self.start_program(&ticklet()?)
+        let program = self.program.clone().map_or_else(ticklet, Ok)?;
+        self.start_program(&program)
     }
 
     /// Kills ticklet as a crash would; its containers run on.

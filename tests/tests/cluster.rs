@@ -12,8 +12,12 @@ mod identity;
 mod images;
 #[path = "cluster/kubectl.rs"]
 mod kubectl;
+#[path = "cluster/many.rs"]
+mod many;
 #[path = "cluster/registry.rs"]
 mod registry;
+#[path = "cluster/same.rs"]
+mod same;
 #[path = "cluster/top.rs"]
 mod top;
 #[path = "cluster/workloads.rs"]
@@ -59,7 +63,18 @@ impl Rig {
 
     /// The same before the node runs.
     fn configured() -> Option<Self> {
-        let Self { cluster, node } = Self::new()?;
+        Some(Self::new()?.set_up())
+    }
+
+    /// The same from a cluster and a node that does not run yet.
+    fn registered(self) -> Self {
+        let mut rig = self.set_up();
+        rig.node.start().unwrap();
+        rig
+    }
+
+    fn set_up(self) -> Self {
+        let Self { cluster, node } = self;
         let file = node.lab.dir().join("kubelet-config.yaml");
         let config = std::fs::read_to_string(&file).unwrap();
         let ca = cluster.file("ca.crt");
@@ -77,7 +92,7 @@ impl Rig {
         let authority = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "kube-root-ca.crt", "namespace": "default"}, "data": {"ca.crt": authority}});
         cluster.apply(&authority.to_string()).unwrap();
-        Some(Self { cluster, node })
+        Self { cluster, node }
     }
 
     /// A cluster and a node in it that runs.
@@ -94,12 +109,17 @@ impl Rig {
 impl Rig {
     /// The same with controller manager and scheduler: a whole cluster of one node that is ready.
     fn whole() -> Option<Self> {
-        let mut rig = Self::register()?;
+        Some(Self::new()?.completed())
+    }
+
+    /// The same from a cluster and a node that does not run yet.
+    fn completed(self) -> Self {
+        let mut rig = self.registered();
         rig.cluster.start_controllers().unwrap();
         let ready = ".status.conditions[?(@.type==\"Ready\")].status";
         rig.cluster.wait_field("node/lab", ready, "True", SOON).unwrap();
         rig.cluster.wait_field("node/lab", ".spec.taints", "", SOON).unwrap();
-        Some(rig)
+        rig
     }
 
     /// Waits until nothing of any pod is left on the node.

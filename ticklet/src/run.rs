@@ -98,10 +98,12 @@ fn node(loaded: Loaded) -> anyhow::Result<ExitCode> {
 }
 
 fn machine(loaded: &Loaded) -> anyhow::Result<Machine> {
-    let node_ip = loaded.flags.node_ip.split(',').map(str::trim).find(|ip| !ip.is_empty());
+    let node_ips: Vec<String> = loaded.flags.node_ips().0.iter().map(ToString::to_string).collect();
+    let node_ip = Some(node_ips.join(","));
     let name = Some(loaded.flags.hostname_override.as_str()).filter(|name| !name.is_empty());
     let resolver = Some(loaded.config.resolv_conf.as_str()).filter(|path| !path.is_empty());
-    let mut machine = io::host::machine(resolver, node_ip, name).context("failed to read this machine's facts")?;
+    let mut machine =
+        io::host::machine(resolver, node_ip.as_deref(), name).context("failed to read this machine's facts")?;
     let pods = Path::new(&loaded.flags.root_dir).join("pods");
     machine.user_ranges = io::host::machine::users::recorded(&pods).context("failed to read pods' user namespaces")?;
     Ok(machine)
@@ -202,7 +204,7 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let name = machine.hostname.clone();
     let cert_dir = PathBuf::from(&loaded.flags.cert_dir);
-    let serving = crate::serving::config(&loaded.config, &machine, &cert_dir)?;
+    let serving = crate::serving::config(&loaded.config, &machine, root, &cert_dir)?;
     let plan = plan(loaded, machine, root)?;
     let usage = UsageCalls::new(&plan.cri)?;
     let gates = GateSet::from_map(&loaded.config.feature_gates).0;

@@ -29,6 +29,7 @@ const SHORTEST_VOLUME_PERIOD: Duration = Duration::from_secs(1);
 pub(crate) fn config(
     config: &KubeletConfiguration,
     machine: &Machine,
+    root: &Path,
     cert_dir: &Path,
 ) -> anyhow::Result<Option<ServerConfig>> {
     if !config.enable_server {
@@ -40,6 +41,7 @@ pub(crate) fn config(
     let optional = |port: i32| u16::try_from(port).ok().filter(|port| *port != 0);
     let files = (!config.tls_cert_file.is_empty())
         .then(|| (PathBuf::from(&config.tls_cert_file), PathBuf::from(&config.tls_private_key_file)));
+    let gates = GateSet::from_map(&config.feature_gates).0;
     Ok(Some(ServerConfig {
         address: address("address", &config.address)?,
         port: u16::try_from(config.port).unwrap_or(0),
@@ -62,12 +64,14 @@ pub(crate) fn config(
         anonymous: config.authentication.anonymous.enabled,
         token_webhook: config.authentication.webhook.enabled,
         always_allow: config.authorization.mode == "AlwaysAllow",
-        split_log_streams: GateSet::from_map(&config.feature_gates).0.enabled("PodLogsQuerySplitStreams"),
+        split_log_streams: gates.enabled("PodLogsQuerySplitStreams"),
         debugging_handlers: config.enable_debugging_handlers,
+        checkpoints: gates.enabled("ContainerCheckpoint").then(|| root.join("checkpoints")),
         switches: Switches {
             system_logs: config.enable_system_log_handler,
             profiling: config.enable_profiling_handler,
             debug_flags: config.enable_debug_flags_handler,
+            log_query: config.enable_system_log_query,
         },
         configz: serde_json::to_string(&config.redacted().configz())?,
         node_name: machine.hostname.to_lowercase(),

@@ -24,7 +24,7 @@ usage: cargo xtask TASK
 
   up [PATH…] [--runtime-endpoint URL]      the example pods, or those of PATH, live on a private containerd or on URL
   test [--only STEP[,STEP]] [-- FILTER]   everything CI runs; --only picks steps by name
-  test --reference [-- FILTER]            the acceptance cases on ticklet and on the reference kubelet, as a table
+  test --reference [--cluster] [-- FILTER]  the acceptance cases on ticklet and on the reference kubelet, as a table
   conformance [GROUP…] [--kubelet reference] [--focus REGEX] [--procs N] [--ticklet PATH] [--hold] [--record] [--from DIR]
                                           the official suite: conformance node storage e2e-node, compared with the reference
   tidy                                    structure of the repository: layers, heads, sizes, words, licences

@@ -42,7 +42,12 @@ pub(crate) struct Program {
 impl Program {
     /// The name of one of its cases: those with an API server say so.
     pub(crate) fn case(&self, case: &str) -> String {
-        if self.rung == Rung::Cluster { format!("cluster: {case}") } else { case.to_owned() }
+        if self.is_cluster() { format!("cluster: {case}") } else { case.to_owned() }
+    }
+
+    /// Whether it needs a control plane.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.rung == Rung::Cluster
     }
 }
 
@@ -67,7 +72,7 @@ const CLUSTER: &str = "cluster";
 pub(crate) const CLUSTER_VARIABLE: &str = "TICKLET_CLUSTER";
 
 /// The variable with the reference kubelet's program.
-const REFERENCE_VARIABLE: &str = "TICKLET_REFERENCE";
+pub(crate) const REFERENCE_VARIABLE: &str = "TICKLET_REFERENCE";
 
 /// Builds and runs the rungs that were asked for.
 pub(crate) fn run(report: &mut Report, filter: &[String]) {

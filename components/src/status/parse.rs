@@ -19,7 +19,10 @@ pub fn status(json: &str) -> PodStatus {
         resize: resize(&found.conditions),
         whole: None,
         conditions: found.conditions.into_iter().filter_map(Shown::condition).collect(),
-        host_ip: found.host_ip,
+        host_ip: match &found.host_ips[..] {
+            [] => found.host_ip,
+            all => all.iter().map(|ip| ip.ip.as_str()).collect::<Vec<_>>().join(","),
+        },
         pod_ips: if found.pod_ips.is_empty() && !found.pod_ip.is_empty() {
             vec![found.pod_ip]
         } else {
@@ -48,6 +51,8 @@ struct Status {
     conditions: Vec<Shown>,
     #[serde(rename = "hostIP")]
     host_ip: String,
+    #[serde(rename = "hostIPs")]
+    host_ips: Vec<Ip>,
     #[serde(rename = "podIP")]
     pod_ip: String,
     #[serde(rename = "podIPs")]

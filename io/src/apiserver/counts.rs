@@ -7,14 +7,38 @@ use std::time::Duration;
 
 /// Upper bounds of the histogram, in seconds; those of client-go.
 const BOUNDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+/// Upper bounds of sizes, in bytes.
+const SIZES: [f64; 11] =
+    [64.0, 256.0, 512.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
 /// Code of requests that got no answer.
 const NO_ANSWER: &str = "<error>";
 
+/// A histogram; how many bounds it has is up to whoever fills it.
 #[derive(Debug, Default)]
 struct Took {
     count: u64,
-    seconds: f64,
+    sum: f64,
     buckets: [u64; BOUNDS.len()],
+}
+
+impl Took {
+    fn add(&mut self, value: f64, bounds: &[f64]) {
+        self.count += 1;
+        self.sum += value;
+        let bucket = bounds.iter().position(|bound| value <= *bound);
+        if let Some(bucket) = bucket.and_then(|index| self.buckets.get_mut(index)) {
+            *bucket += 1;
+        }
+    }
+}
+
+/// What is measured of the requests of a method.
+#[derive(Debug, Default)]
+struct Measured {
+    took: Took,
+    waited: Took,
+    sent: Took,
+    received: Took,
 }
 
 #[derive(Debug, Default)]
@@ -22,7 +46,7 @@ struct Seen {
     /// By method and code.
     totals: BTreeMap<(&'static str, String), u64>,
     /// By method.
-    times: BTreeMap<&'static str, Took>,
+    methods: BTreeMap<&'static str, Measured>,
 }
 
 /// The counts of one server.
@@ -42,14 +66,20 @@ impl ApiCounts {
         let code = code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.to_string());
         let mut seen = self.lock();
         *seen.totals.entry((method, code)).or_default() += 1;
-        let time = seen.times.entry(method).or_default();
-        let seconds = took.as_secs_f64();
-        time.count += 1;
-        time.seconds += seconds;
-        let bucket = BOUNDS.iter().position(|bound| seconds <= *bound);
-        if let Some(bucket) = bucket.and_then(|index| time.buckets.get_mut(index)) {
-            *bucket += 1;
-        }
+        seen.methods.entry(method).or_default().took.add(took.as_secs_f64(), &BOUNDS);
+    }
+
+    /// Notes how long a request waited for its turn.
+    pub(super) fn waited(&self, method: &'static str, took: Duration) {
+        self.lock().methods.entry(method).or_default().waited.add(took.as_secs_f64(), &BOUNDS);
+    }
+
+    /// Notes the bytes of a request's body and of its answer's.
+    pub(super) fn sizes(&self, method: &'static str, sent: usize, received: usize) {
+        let mut seen = self.lock();
+        let measured = seen.methods.entry(method).or_default();
+        measured.sent.add(as_f64(sent as u64), &SIZES);
+        measured.received.add(as_f64(received as u64), &SIZES);
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
@@ -60,12 +90,36 @@ impl ApiCounts {
     /// Writes the families.
     pub fn write(&self, page: &mut Exposition) {
         let seen = self.lock();
-        let help = "Time until answers of the API server began.";
-        let mut family = page.family(Descriptor::histogram("rest_client_request_duration_seconds", help));
-        for (method, time) in &seen.times {
-            let buckets = time.buckets.as_slice();
-            let labels = [("host", self.host.as_str()), ("verb", *method)];
-            family.histogram(&labels, Distribution { bounds: &BOUNDS, buckets, count: time.count, sum: time.seconds });
+        type Part = fn(&Measured) -> &Took;
+        let families: [(&str, &str, Part, &[f64]); 4] = [
+            (
+                "rest_client_rate_limiter_duration_seconds",
+                "Time that requests waited for their turn.",
+                |it| &it.waited,
+                &BOUNDS,
+            ),
+            (
+                "rest_client_request_duration_seconds",
+                "Time until answers of the API server began.",
+                |it| &it.took,
+                &BOUNDS,
+            ),
+            ("rest_client_request_size_bytes", "Bytes of the bodies of requests.", |it| &it.sent, &SIZES),
+            (
+                "rest_client_response_size_bytes",
+                "Bytes of the bodies of answers, watches aside.",
+                |it| &it.received,
+                &SIZES,
+            ),
+        ];
+        for (name, help, part, bounds) in families {
+            let mut family = page.family(Descriptor::histogram(name, help));
+            for (method, measured) in &seen.methods {
+                let Took { count, sum, buckets } = part(measured);
+                let buckets = buckets.get(..bounds.len()).unwrap_or_default();
+                let labels = [("host", self.host.as_str()), ("verb", *method)];
+                family.histogram(&labels, Distribution { bounds, buckets, count: *count, sum: *sum });
+            }
         }
         let help = "Requests to the API server, by method and status code.";
         let mut family = page.family(Descriptor::counter("rest_client_requests_total", help));
@@ -85,6 +139,8 @@ mod tests {
         counts.note("GET", Some(200), Duration::from_millis(7));
         counts.note("GET", Some(200), Duration::from_secs(100));
         counts.note("PATCH", None, Duration::ZERO);
+        counts.waited("GET", Duration::from_secs(61));
+        counts.sizes("PATCH", 64, 2000);
         let mut page = Exposition::default();
         counts.write(&mut page);
         let text = page.into_text();
@@ -93,6 +149,11 @@ mod tests {
             r#"rest_client_requests_total{code="<error>",host="h:6443",method="PATCH"} 1"#,
             r#"rest_client_request_duration_seconds_bucket{host="h:6443",verb="GET",le="0.025"} 1"#,
             r#"rest_client_request_duration_seconds_count{host="h:6443",verb="GET"} 2"#,
+            r#"rest_client_rate_limiter_duration_seconds_bucket{host="h:6443",verb="GET",le="60"} 0"#,
+            r#"rest_client_rate_limiter_duration_seconds_bucket{host="h:6443",verb="GET",le="+Inf"} 1"#,
+            r#"rest_client_request_size_bytes_bucket{host="h:6443",verb="PATCH",le="64"} 1"#,
+            r#"rest_client_response_size_bytes_bucket{host="h:6443",verb="PATCH",le="1024"} 0"#,
+            r#"rest_client_response_size_bytes_bucket{host="h:6443",verb="PATCH",le="4096"} 1"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nnot in\n{text}");
         }

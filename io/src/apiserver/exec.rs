@@ -3,7 +3,7 @@
 
 use super::identity::bearer;
 use super::kubeconfig::ExecPlugin;
-use super::transport::HttpsClient;
+use super::pool::Pools;
 use components::ids::Sensitive;
 use components::time::Wall;
 use http::HeaderValue;
@@ -33,7 +33,7 @@ pub(super) struct Exec {
 /// A credential in use.
 #[derive(Debug)]
 pub(super) struct Made {
-    pub(super) client: HttpsClient,
+    pub(super) pools: Arc<Pools>,
     pub(super) bearer: Option<HeaderValue>,
     /// Cancelled when another certificate takes its place.
     pub(super) closed: CancellationToken,
@@ -58,7 +58,7 @@ impl Exec {
     /// certificate.
     pub(super) async fn current(
         &self,
-        connect: impl FnOnce(&Credential) -> Result<HttpsClient, String>,
+        connect: impl FnOnce(&Credential) -> Result<Arc<Pools>, String>,
     ) -> Result<Arc<Made>, String> {
         // Whoever comes meanwhile waits here: the plugin runs once for all.
         let mut current = self.current.lock().await;
@@ -68,11 +68,11 @@ impl Exec {
         let credential = run(&self.plugin).await.map_err(|error| format!("getting credentials: {error}"))?;
         let header = (!credential.token.0.is_empty()).then(|| bearer(&credential.token.0)).transpose()?;
         let same = current.as_ref().filter(|made| made.credential.identity == credential.identity);
-        let (client, closed) = match same {
-            Some(made) => (made.client.clone(), made.closed.clone()),
+        let (pools, closed) = match same {
+            Some(made) => (Arc::clone(&made.pools), made.closed.clone()),
             None => (connect(&credential)?, self.closed.child_token()),
         };
-        let made = Arc::new(Made { client, bearer: header, closed: closed.clone(), credential });
+        let made = Arc::new(Made { pools, bearer: header, closed: closed.clone(), credential });
         if let Some(former) = current.replace(Arc::clone(&made))
             && former.credential.identity != made.credential.identity
         {
@@ -90,8 +90,8 @@ impl Exec {
                 identity: made.credential.identity.clone(),
                 expires: Some(Wall(0)),
             };
-            let (client, closed) = (made.client.clone(), made.closed.clone());
-            *made = Arc::new(Made { client, bearer: made.bearer.clone(), closed, credential });
+            let (pools, closed) = (Arc::clone(&made.pools), made.closed.clone());
+            *made = Arc::new(Made { pools, bearer: made.bearer.clone(), closed, credential });
         }
     }
 

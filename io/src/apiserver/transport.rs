@@ -1,21 +1,20 @@
-//! The HTTP client: HTTP/2 where the server speaks it, one connection for all requests, checked by pings when quiet.
+//! The HTTP client: HTTP/2 where the server speaks it, few connections, checked by pings when quiet.
 //!
 //! It follows its files: when the kubeconfig or a file that it names changes, a new client takes over, and what runs over
 //! the old one's connections is told that they are closed. Files that became unusable leave the former client in place.
 
 mod connect;
 
-pub(super) use self::connect::HttpsClient;
-
 use super::Access;
 use super::counts::ApiCounts;
 use super::exec::{Credential, Exec};
 use super::identity::{Bearer, Stamps, stamps};
 use super::kubeconfig::{Kubeconfig, Pem};
+use super::pool::{Place, Pools};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use components::edge::FailureClass;
-use components::edge::api::{Answered, ApiRequest, Body, Method};
+use components::edge::api::{Answered, ApiRequest, Body, Class, Method};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -61,7 +60,7 @@ struct Live {
     /// Scheme and authority, with the path prefix where there is one, without a slash at the end.
     base: String,
     kubeconfig: Kubeconfig,
-    client: HttpsClient,
+    pools: Arc<Pools>,
     bearer: Option<Bearer>,
     exec: Option<Exec>,
     /// Cancelled when another client takes over.
@@ -73,6 +72,15 @@ pub(super) struct Sent {
     pub(super) response: Response<Incoming>,
     /// Cancelled when its connection should be given up.
     pub(super) closed: CancellationToken,
+    /// A watch's place on its connection, kept as long as the answer is read.
+    pub(super) place: Option<Place>,
+}
+
+/// Which connection something goes over.
+#[derive(Clone, Copy)]
+enum Way {
+    Request(Class),
+    Watch,
 }
 
 impl Live {
@@ -96,28 +104,28 @@ impl Live {
         if access.may_begin_without && kubeconfig.identity.as_ref().is_some_and(|(pem, _)| missing(pem)) {
             kubeconfig.identity = None;
         }
-        let client = connect::client(&kubeconfig, None)?;
+        let pools = connect::pools(&kubeconfig, None)?;
         let bearer = kubeconfig.token.clone().map(Bearer::new).transpose()?;
         let exec = kubeconfig.exec.clone().map(Exec::new);
         let base = kubeconfig.server.to_string().trim_end_matches('/').to_owned();
         let closed = CancellationToken::new();
-        Ok((Self { base, kubeconfig, client, bearer, exec, closed }, files))
+        Ok((Self { base, kubeconfig, pools, bearer, exec, closed }, files))
     }
 
     /// Whom to send as, and over which connections.
-    async fn who(&self) -> Result<(HttpsClient, Option<HeaderValue>, CancellationToken), CallError> {
+    async fn who(&self) -> Result<(Arc<Pools>, Option<HeaderValue>, CancellationToken), CallError> {
         let Some(exec) = &self.exec else {
-            return Ok((self.client.clone(), self.bearer.as_ref().map(Bearer::value), self.closed.clone()));
+            return Ok((Arc::clone(&self.pools), self.bearer.as_ref().map(Bearer::value), self.closed.clone()));
         };
         let made = exec.current(|credential: &Credential| match &credential.identity {
             Some((certificate, key)) => {
                 let pair = (Pem::Inline(certificate.clone()), Pem::Inline(key.clone()));
-                connect::client(&self.kubeconfig, Some(&pair))
+                connect::pools(&self.kubeconfig, Some(&pair))
             }
-            None => Ok(self.client.clone()),
+            None => Ok(Arc::clone(&self.pools)),
         });
         let made = made.await.map_err(|message| CallError { class: FailureClass::Unavailable, message })?;
-        Ok((made.client.clone(), made.bearer.clone(), made.closed.clone()))
+        Ok((Arc::clone(&made.pools), made.bearer.clone(), made.closed.clone()))
     }
 }
 
@@ -140,15 +148,23 @@ impl Transport {
 
     /// Sends one request and reads its whole answer.
     pub(super) async fn request(&self, request: &ApiRequest) -> Result<Answered, CallError> {
-        let sent = self.send(request.method, &request.path, &request.body).await?;
-        collect(sent.response, request.secret).await
+        let way = Way::Request(request.class);
+        let sent = self.send(way, request.method, &request.path, &request.body).await?;
+        let answer = collect(sent.response, request.secret).await?;
+        self.counts.sizes(request.method.as_str(), request.body.text().len(), answer.body.len());
+        Ok(answer)
+    }
+
+    /// Begins a watch.
+    pub(super) async fn watch(&self, path: &str) -> Result<Sent, CallError> {
+        self.send(Way::Watch, Method::Get, path, &Body::Empty).await
     }
 
     /// Sends one request; the answer's body is still to be read.
-    pub(super) async fn send(&self, method: Method, path: &str, body: &Body) -> Result<Sent, CallError> {
+    async fn send(&self, way: Way, method: Method, path: &str, body: &Body) -> Result<Sent, CallError> {
         self.follow();
         let live = self.live.load_full();
-        let (client, bearer, closed) = live.who().await?;
+        let (pools, bearer, closed) = live.who().await?;
         let uri: Uri = format!("{}{path}", live.base).parse().map_err(|e| invalid(format!("{path}: {e}")))?;
         let mut builder = Request::builder().method(method.as_str()).uri(uri).header(ACCEPT, "application/json");
         builder = builder.header(USER_AGENT, concat!("ticklet/", env!("CARGO_PKG_VERSION")));
@@ -164,6 +180,13 @@ impl Transport {
         };
         let shown = builder.headers_ref().and_then(|headers| headers.get(AUTHORIZATION)).cloned();
         let request = builder.body(Full::new(bytes)).map_err(|e| invalid(e.to_string()))?;
+        let (client, place) = match way {
+            Way::Request(class) => (pools.request(class).clone(), None),
+            Way::Watch => {
+                let (client, place) = pools.watch();
+                (client, Some(place))
+            }
+        };
         let begun = Instant::now();
         let answer = client.request(request).await;
         let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
@@ -171,7 +194,7 @@ impl Transport {
         if let (Some(401), Some(exec)) = (code, &live.exec) {
             exec.refused(shown.as_ref()).await;
         }
-        answer.map(|response| Sent { response, closed }).map_err(|e| unavailable(&e))
+        answer.map(|response| Sent { response, closed, place }).map_err(|e| unavailable(&e))
     }
 
     /// Takes over what the files say now, if they changed.

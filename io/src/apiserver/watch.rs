@@ -2,7 +2,7 @@
 
 use super::transport::{CallError, Sent, Transport, collect, unavailable};
 use bytes::BytesMut;
-use components::edge::api::{ApiAnswer, ApiEvent, ApiIngress, ApiWatch, Body, EventKind, Method};
+use components::edge::api::{ApiAnswer, ApiEvent, ApiIngress, ApiWatch, EventKind};
 use components::edge::{FailureClass, Ingress};
 use components::ids::Ticket;
 use http_body_util::BodyExt as _;
@@ -21,7 +21,7 @@ pub(super) async fn run(
     watch: &ApiWatch,
     ingress: &mpsc::Sender<Ingress>,
 ) -> Result<ApiAnswer, CallError> {
-    let Sent { response, closed } = transport.send(Method::Get, &watch.path, &Body::Empty).await?;
+    let Sent { response, closed, place: _place } = transport.watch(&watch.path).await?;
     if !response.status().is_success() {
         return Ok(ApiAnswer::Answered(Box::new(collect(response, watch.secret).await?)));
     }

@@ -203,6 +203,25 @@ impl StreamCalls {
         Ok(CommandEnd { stdout: answer.stdout.to_vec(), stderr: answer.stderr.to_vec(), exit_code: answer.exit_code })
     }
 
+    /// Makes the runtime write a container's state into a file; `longer` is a limit of the caller's own.
+    ///
+    /// # Errors
+    /// When the runtime refuses, or the time is over.
+    pub async fn checkpoint(
+        &self,
+        container: &str,
+        file: &str,
+        timeout: i64,
+        longer: Option<Duration>,
+    ) -> Result<(), StreamCallError> {
+        let request =
+            pb::CheckpointContainerRequest { container_id: container.to_owned(), location: file.to_owned(), timeout };
+        let path = "/runtime.v1.RuntimeService/CheckpointContainer";
+        let answer: Result<pb::CheckpointContainerResponse, _> =
+            self.ask_within(longer.unwrap_or(self.limit), path, request).await;
+        answer.map(drop)
+    }
+
     async fn containers(&self, labels: &[(&str, &str)]) -> Result<Vec<pb::Container>, StreamCallError> {
         let running = pb::ContainerStateValue { state: pb::ContainerState::ContainerRunning.into() };
         let filter =

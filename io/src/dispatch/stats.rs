@@ -23,6 +23,9 @@ pub(crate) const BOUNDS: [f64; 14] = [
     745.058_059_692_382_8,
 ];
 
+/// Upper bounds of the histograms of sandboxes and relists, in seconds.
+const PLAIN_BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
 /// Numbers of the dispatcher at one moment.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DispatchStats {
@@ -79,6 +82,8 @@ pub struct OperationStats {
     pub seconds: f64,
     /// Calls at or under each bound, not cumulative.
     pub buckets: Vec<u64>,
+    /// The same over the bounds that sandboxes and relists have.
+    pub plain_buckets: [u64; PLAIN_BOUNDS.len()],
 }
 
 impl OperationStats {
@@ -91,11 +96,12 @@ impl OperationStats {
         self.count += 1;
         self.errors += u64::from(failed);
         self.seconds += seconds;
-        if let Some(bucket) =
-            BOUNDS.iter().position(|bound| seconds <= *bound).and_then(|index| self.buckets.get_mut(index))
-        {
-            *bucket += 1;
-        }
+        let place = |bounds: &[f64]| bounds.iter().position(|bound| seconds <= *bound);
+        let buckets = [
+            place(&BOUNDS).and_then(|index| self.buckets.get_mut(index)),
+            place(&PLAIN_BOUNDS).and_then(|index| self.plain_buckets.get_mut(index)),
+        ];
+        buckets.into_iter().flatten().for_each(|bucket| *bucket += 1);
     }
 }
 
@@ -191,7 +197,7 @@ impl DispatchStats {
         self.write_sandboxes(page);
         if let Some(relist) = self.operations.iter().find(|operation| operation.operation == "list_podsandbox") {
             page.family(Descriptor::histogram("kubelet_pleg_relist_duration_seconds", "Time that relists took."))
-                .histogram(&[], relist.distribution());
+                .histogram(&[], relist.plain_distribution());
         }
     }
 }
@@ -207,7 +213,7 @@ impl DispatchStats {
             "kubelet_run_podsandbox_duration_seconds",
             "Time that sandboxes took to run.",
         ))
-        .histogram(&labels, run.distribution());
+        .histogram(&labels, run.plain_distribution());
         page.family(Descriptor::counter("kubelet_run_podsandbox_errors_total", "Sandboxes that failed to run."))
             .sample(&labels, as_f64(run.errors));
         page.single(Descriptor::counter("kubelet_started_pods_total", "Pods that were begun."), as_f64(run.count));
@@ -219,6 +225,10 @@ impl DispatchStats {
 impl OperationStats {
     fn distribution(&self) -> Distribution<'_> {
         Distribution { bounds: &BOUNDS, buckets: &self.buckets, count: self.count, sum: self.seconds }
+    }
+
+    fn plain_distribution(&self) -> Distribution<'_> {
+        Distribution { bounds: &PLAIN_BOUNDS, buckets: &self.plain_buckets, count: self.count, sum: self.seconds }
     }
 }
 

@@ -1,11 +1,11 @@
-//! `/logs/PATH`: files and folders below the node's log folder, as Go's file server shows them.
+//! `/logs/PATH`: files and folders below the node's log folder, as Go's file server shows them; with a query, logs of services.
 //!
 //! A path is cleaned before it is used and must stay below the folder, links resolved: the log folder may be written to
 //! by services that may not read the rest of the machine.
 
 use super::body::{Body, TEXT, response};
-use super::query;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
+use super::{log_query, query};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use http::{Response, StatusCode, Uri};
 use std::path::{Path, PathBuf};
 use tokio::io::AsyncReadExt as _;
@@ -16,21 +16,32 @@ const FOLDER: &str = "/var/log";
 /// Bytes of a portion of a file.
 const PORTION: usize = 64 << 10;
 
-/// Answers a request.
-pub(super) async fn serve(uri: &Uri) -> Response<Body> {
-    of(Path::new(FOLDER), uri).await
+/// Answers a request; `queries` says whether it may ask for services.
+pub(super) async fn serve(uri: &Uri, headers: &HeaderMap, queries: bool) -> Response<Body> {
+    let folder = Path::new(FOLDER);
+    let answer = if queries { log_query::answer(folder, uri, headers).await } else { log_query::Answer::Path };
+    match answer {
+        log_query::Answer::Path => of(folder, uri).await,
+        log_query::Answer::File(file) => {
+            let parts = file.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+            show(folder, parts, file.ends_with('/')).await
+        }
+        log_query::Answer::Whole(answer) => answer,
+    }
 }
 
 async fn of(folder: &Path, uri: &Uri) -> Response<Body> {
+    show(folder, query::parts(uri.path()), uri.path().ends_with('/')).await
+}
+
+async fn show(folder: &Path, parts: Vec<String>, slash: bool) -> Response<Body> {
     let not_found = || response(StatusCode::NOT_FOUND, TEXT, "404 page not found\n");
-    let parts = query::parts(uri.path());
     if parts.iter().any(|part| part == ".." || part.contains(['/', '\0'])) {
         return response(StatusCode::BAD_REQUEST, TEXT, "invalid URL path\n");
     }
     let wanted = parts.iter().fold(folder.to_owned(), |path, part| path.join(part));
     let Some(path) = below(folder, &wanted).await else { return not_found() };
     let Ok(meta) = tokio::fs::metadata(&path).await else { return not_found() };
-    let slash = uri.path().ends_with('/');
     if meta.is_dir() && slash {
         return match listing(&path).await {
             Ok(page) => response(StatusCode::OK, "text/html; charset=utf-8", page),
@@ -60,7 +71,7 @@ async fn of(folder: &Path, uri: &Uri) -> Response<Body> {
 }
 
 /// The path without links, when it stays below the folder.
-async fn below(folder: &Path, wanted: &Path) -> Option<PathBuf> {
+pub(super) async fn below(folder: &Path, wanted: &Path) -> Option<PathBuf> {
     let folder = tokio::fs::canonicalize(folder).await.ok()?;
     tokio::fs::canonicalize(wanted).await.ok().filter(|path| path.starts_with(folder))
 }

@@ -6,6 +6,7 @@ use crate::metrics::{Descriptor, Distribution, Exposition, as_f64};
 use components::edge::sources::Source;
 use components::snapshot::{PodCounts, PodView, START_BOUNDS, Snapshot};
 use components::status::{ContainerReport, ReportedState};
+use components::world::Stage;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ pub(super) fn metrics(site: &Site) -> String {
     page.family(Descriptor::gauge("kubelet_node_name", "Name of the node; the value is always 1."))
         .sample(&[("node", node_name)], 1.0);
     pods(&snapshot, &mut page);
+    working(&snapshot, &mut page);
     containers(&snapshot, &mut page);
     pleg(&snapshot, &mut page);
     core(&snapshot, &mut page);
@@ -72,6 +74,35 @@ fn pods(snapshot: &Snapshot, page: &mut Exposition) {
     let help = "Ephemeral containers of pods.";
     page.single(Descriptor::gauge("kubelet_managed_ephemeral_containers", help), as_f64(debuggers));
     page.single(Descriptor::gauge("kubelet_running_pods", "Pods with a running container."), as_f64(running));
+}
+
+/// Pods by where they come from and how far they are.
+fn working(snapshot: &Snapshot, page: &mut Exposition) {
+    let origins = [("desired", "true"), ("desired", ""), ("runtime_only", "unknown")];
+    let stages = ["sync", "terminating", "terminated"];
+    let mut counts: BTreeMap<_, u64> = BTreeMap::new();
+    for (config, is_static) in origins {
+        counts.extend(stages.map(|stage| ((config, stage, is_static), 0)));
+    }
+    for pod in snapshot.pods().filter(|pod| !pod.buried) {
+        let (config, is_static) = match &pod.spec {
+            None => ("runtime_only", "unknown"),
+            Some(spec) if spec.source == Source::Api => ("desired", ""),
+            Some(_) => ("desired", "true"),
+        };
+        let stage = match pod.stage {
+            Stage::Queued | Stage::Syncing => "sync",
+            Stage::Terminating => "terminating",
+            Stage::Terminated | Stage::Done => "terminated",
+        };
+        *counts.entry((config, stage, is_static)).or_default() += 1;
+    }
+    let help = "Pods that the node works on, by where they are known from and how far they are.";
+    let mut family = page.family(Descriptor::gauge("kubelet_working_pods", help));
+    for ((config, lifecycle, is_static), count) in counts {
+        let labels = [("config", config), ("lifecycle", lifecycle), ("static", is_static)];
+        family.sample(&labels, as_f64(count));
+    }
 }
 
 fn containers(snapshot: &Snapshot, page: &mut Exposition) {

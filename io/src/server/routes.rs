@@ -6,7 +6,7 @@ use super::credentials::Credentials;
 use super::identity::Identity;
 use super::requests::Requests;
 use super::streams::{self, StreamKind, Streams};
-use super::{Readers, ServerConfig, container_logs, health, node_logs, page, probes, run, usage};
+use super::{Readers, ServerConfig, checkpoint, container_logs, debug, health, node_logs, page, probes, run, usage};
 use crate::logs::LogReader;
 use crate::metrics;
 use components::status::json as pod_json;
@@ -55,6 +55,9 @@ enum Target {
     Run,
     ContainerLogs,
     Stream(StreamKind),
+    Checkpoint,
+    Profile,
+    Verbosity,
     /// A debugging switch of its own is off: what is said.
     Disabled(&'static str),
     /// Known to Kubernetes, not served by this version: (first part, allowed methods, only with debugging handlers).
@@ -62,12 +65,8 @@ enum Target {
 }
 
 /// Paths that later versions serve. An entry that ends in `/` stands for all below it.
-const LATER: [(&str, &str, bool); 8] = [
+const LATER: [(&str, &str, bool); 4] = [
     ("/metrics/slis", "GET", false),
-    ("/debug/pprof", "GET", true),
-    ("/debug/pprof/", "GET", true),
-    ("/debug/flags/v", "PUT", true),
-    ("/checkpoint/", "POST", false),
     ("/allocatedPods", "GET", false),
     ("/flagz", "GET", false),
     ("/statusz", "GET", false),
@@ -107,7 +106,10 @@ impl Site {
             Target::Configz | Target::RunningPods | Target::ContainerLogs | Target::NodeLogs | Target::Disabled(_) => {
                 ("GET", true)
             }
-            Target::Run => ("POST", true),
+            Target::Run | Target::Checkpoint => ("POST", true),
+            Target::Profile => ("GET", true),
+            // It refuses others in its own words.
+            Target::Verbosity => ("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS", true),
             Target::Stream(_) => ("GET, POST", true),
             Target::Healthz(_) | Target::Pods | Target::Metrics | Target::ProbeMetrics => ("GET", false),
             Target::Summary => ("GET, POST", false),
@@ -115,7 +117,9 @@ impl Site {
         };
         if debugging && !self.config.debugging_handlers {
             return Some(match target {
-                Target::Configz => response(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
+                Target::Configz | Target::Checkpoint | Target::Verbosity => {
+                    response(StatusCode::NOT_FOUND, TEXT, "404 page not found\n")
+                }
                 _ => response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "Debug endpoints are disabled.\n"),
             });
         }
@@ -126,7 +130,7 @@ impl Site {
         let shaped = match target {
             Target::Run | Target::Stream(StreamKind::Exec | StreamKind::Attach) => matches!(parts, 4 | 5),
             Target::Stream(StreamKind::PortForward) => matches!(parts, 3 | 4),
-            Target::ContainerLogs => parts == 4,
+            Target::ContainerLogs | Target::Checkpoint => parts == 4,
             _ => true,
         };
         if !shaped {
@@ -151,7 +155,9 @@ impl Site {
                 response(StatusCode::OK, metrics::CONTENT_TYPE, page)
             }
             Target::ProbeMetrics => response(StatusCode::OK, metrics::CONTENT_TYPE, probes::page(&self.readers)),
-            Target::NodeLogs => node_logs::serve(request.uri()).await,
+            Target::NodeLogs => {
+                node_logs::serve(request.uri(), request.headers(), self.config.switches.log_query).await
+            }
             Target::Summary => usage::summary(&self.readers.stats, request.uri().query().unwrap_or_default()).await,
             Target::ResourceMetrics => {
                 response(StatusCode::OK, metrics::CONTENT_TYPE, self.readers.stats.resource_page().await)
@@ -163,6 +169,12 @@ impl Site {
             Target::RunningPods => run::running_pods(&self.readers).await,
             Target::ContainerLogs => container_logs::serve(self, request.uri()).await,
             Target::Run => run::run(&self.readers, request.uri()).await,
+            Target::Checkpoint => match &self.config.checkpoints {
+                Some(folder) => checkpoint::serve(&self.readers, folder, request.uri()).await,
+                None => response(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
+            },
+            Target::Profile => debug::profile(request.uri().path()),
+            Target::Verbosity => debug::set_verbosity(request).await,
             Target::Stream(kind) => streams::serve(self, kind, peer, request).await,
             Target::Later(path, _, _) => {
                 let line = format!("{path} is not served by this version of ticklet\n");
@@ -225,9 +237,10 @@ impl Site {
             "/metrics/cadvisor" | "/metrics/cadvisor/" => Target::CadvisorMetrics,
             "/configz" => Target::Configz,
             "/runningpods" | "/runningpods/" => Target::RunningPods,
+            "/debug/flags/v" if self.config.switches.debug_flags => Target::Verbosity,
             _ => match health_check(path).or_else(|| below(path)) {
                 Some(target) => target,
-                None => self.switched(path).or_else(|| logs(path)).or_else(|| later(path))?,
+                None => self.switched(path).or_else(|| logs(path)).or_else(|| profile(path)).or_else(|| later(path))?,
             },
         };
         let open = match listener {
@@ -271,6 +284,7 @@ fn below(path: &str) -> Option<Target> {
         "exec" => Target::Stream(StreamKind::Exec),
         "attach" => Target::Stream(StreamKind::Attach),
         "portForward" => Target::Stream(StreamKind::PortForward),
+        "checkpoint" => Target::Checkpoint,
         _ => return None,
     })
 }
@@ -278,6 +292,11 @@ fn below(path: &str) -> Option<Target> {
 fn logs(path: &str) -> Option<Target> {
     let rest = path.strip_prefix("/logs")?;
     (rest.is_empty() || rest.starts_with('/')).then_some(Target::NodeLogs)
+}
+
+fn profile(path: &str) -> Option<Target> {
+    let rest = path.strip_prefix("/debug/pprof")?;
+    (rest.is_empty() || rest.starts_with('/')).then_some(Target::Profile)
 }
 
 fn later(path: &str) -> Option<Target> {

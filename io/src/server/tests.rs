@@ -99,7 +99,8 @@ fn config(dir: &tempfile::TempDir) -> ServerConfig {
         always_allow: true,
         split_log_streams: false,
         debugging_handlers: true,
-        switches: Switches { system_logs: true, profiling: true, debug_flags: true },
+        checkpoints: Some(dir.path().join("checkpoints")),
+        switches: Switches { system_logs: true, profiling: true, debug_flags: true, log_query: false },
         configz: r#"{"kubeletconfig":{}}"#.to_owned(),
         node_name: "node-1".to_owned(),
         syncloop_limit: Duration::from_secs(120),
@@ -295,11 +296,30 @@ async fn who_may_not_ask_is_told_so() {
     let rig = Rig::new(|config| config.debugging_handlers = false).await;
     rig.check("POST", "/exec/ns/p/c", 405, "Debug endpoints are disabled.").await;
     rig.check("GET", "/configz", 404, "404 page not found").await;
-    let off = Switches { system_logs: false, profiling: false, debug_flags: false };
+    let off = Switches { system_logs: false, profiling: false, debug_flags: false, log_query: false };
     let rig = Rig::new(|config| config.switches = off).await;
     rig.check("GET", "/logs/", 405, "logs endpoint is disabled.").await;
     rig.check("GET", "/debug/pprof/heap", 405, "profiling endpoint is disabled.").await;
     rig.check("PUT", "/debug/flags/v", 405, "flags endpoint is disabled.").await;
+}
+
+#[tokio::test]
+async fn debuggers_and_checkpoints_are_answered() {
+    let rig = Rig::new(|_| {}).await;
+    rig.check("GET", "/debug/pprof/", 200, "cmdline").await;
+    let me = std::env::args().next().unwrap();
+    rig.check("GET", "/debug/pprof/cmdline", 200, &me).await;
+    rig.check("GET", "/debug/pprof/symbol", 200, "num_symbols: 0").await;
+    rig.check("GET", "/debug/pprof/heap", 501, "no Go program").await;
+    rig.check("GET", "/debug/pprof/none", 404, "Unknown profile").await;
+    rig.check("POST", "/debug/pprof/heap", 405, "405: Method Not Allowed").await;
+    rig.check("GET", "/debug/flags/v", 406, "unsupported http method").await;
+    rig.check("PUT", "/debug/flags/v", 400, "strconv.ParseUint: parsing \"\": invalid syntax").await;
+    rig.check("GET", "/checkpoint/ns/p/c", 405, "405: Method Not Allowed").await;
+    rig.check("POST", "/checkpoint/ns/none/c", 404, "pod does not exist").await;
+    rig.check("POST", "/checkpoint/ns", 404, "404").await;
+    let rig = Rig::new(|config| config.checkpoints = None).await;
+    rig.check("POST", "/checkpoint/ns/p/c", 404, "404 page not found").await;
 }
 
 #[tokio::test]

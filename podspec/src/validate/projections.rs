@@ -4,7 +4,7 @@ use super::containers::{check_resource_ref, is_map_key};
 use super::pod::one_of;
 use super::volumes::goes_up;
 use crate::issues::Issues;
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, ImageVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{ClusterTrustBundleProjection, DownwardAPIVolumeFile, ImageVolumeSource, Volume};
 use std::collections::BTreeSet;
 
 const FIELDS: [&str; 5] =
@@ -30,6 +30,9 @@ pub(super) fn check(path: &str, volume: &Volume, containers: &BTreeSet<String>, 
                 0 => issues.required(&path, "must name a source"),
                 1 => {}
                 _ => issues.forbidden(&path, "may not have more than one source"),
+            }
+            if let Some(bundle) = &source.cluster_trust_bundle {
+                check_bundle(&format!("{path}.clusterTrustBundle"), bundle, &mut paths, issues);
             }
             if let Some(source) = &source.downward_api {
                 let path = format!("{path}.downwardAPI");
@@ -81,6 +84,22 @@ fn check_items(
                 check_resource_ref(&path, resource, containers, issues);
             }
         }
+    }
+}
+
+fn check_bundle(path: &str, bundle: &ClusterTrustBundleProjection, paths: &mut BTreeSet<String>, issues: &mut Issues) {
+    let set = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
+    match (set(&bundle.name), set(&bundle.signer_name)) {
+        (false, false) => issues.required(path, "either name or signerName must be specified"),
+        (true, true) => issues.invalid(path, "", "only one of name and signerName may be used"),
+        (true, false) if bundle.label_selector.is_some() => {
+            issues.invalid(&format!("{path}.labelSelector"), "", "labelSelector must be unset if name is specified");
+        }
+        _ => {}
+    }
+    check_path(&format!("{path}.path"), &bundle.path, issues);
+    if !bundle.path.is_empty() && !paths.insert(bundle.path.clone()) {
+        issues.invalid(&format!("{path}.path"), &bundle.path, "conflicting duplicate paths");
     }
 }
 

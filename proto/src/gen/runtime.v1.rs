@@ -601,6 +601,19 @@ pub struct ReopenContainerLogRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReopenContainerLogResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CheckpointContainerRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: ::prost::alloc::string::String,
+    /// The archive to write.
+    #[prost(string, tag = "2")]
+    pub location: ::prost::alloc::string::String,
+    /// Seconds; 0 leaves it to the runtime.
+    #[prost(int64, tag = "3")]
+    pub timeout: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CheckpointContainerResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExecSyncRequest {
     #[prost(string, tag = "1")]
     pub container_id: ::prost::alloc::string::String,
@@ -2237,6 +2250,33 @@ pub mod runtime_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Writes the state of a running container into an archive.
+        pub async fn checkpoint_container(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CheckpointContainerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CheckpointContainerResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/runtime.v1.RuntimeService/CheckpointContainer",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("runtime.v1.RuntimeService", "CheckpointContainer"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// Runs a command to its end and returns its output.
         pub async fn exec_sync(
             &mut self,
@@ -2633,6 +2673,14 @@ pub mod runtime_service_server {
             request: tonic::Request<super::ReopenContainerLogRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ReopenContainerLogResponse>,
+            tonic::Status,
+        >;
+        /// Writes the state of a running container into an archive.
+        async fn checkpoint_container(
+            &self,
+            request: tonic::Request<super::CheckpointContainerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CheckpointContainerResponse>,
             tonic::Status,
         >;
         /// Runs a command to its end and returns its output.
@@ -3430,6 +3478,52 @@ pub mod runtime_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReopenContainerLogSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/runtime.v1.RuntimeService/CheckpointContainer" => {
+                    #[allow(non_camel_case_types)]
+                    struct CheckpointContainerSvc<T: RuntimeService>(pub Arc<T>);
+                    impl<
+                        T: RuntimeService,
+                    > tonic::server::UnaryService<super::CheckpointContainerRequest>
+                    for CheckpointContainerSvc<T> {
+                        type Response = super::CheckpointContainerResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CheckpointContainerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RuntimeService>::checkpoint_container(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CheckpointContainerSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

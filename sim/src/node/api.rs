@@ -6,6 +6,7 @@ use crate::api::WatchState;
 use components::edge::api::{ApiAnswer, ApiEffect, ApiIngress, ApiRequest};
 use components::edge::{Answer, Effect, FailureClass, Ingress};
 use components::ids::Ticket;
+use components::time::Wall;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -15,8 +16,11 @@ const TELL_DELAY: Duration = Duration::from_millis(2);
 impl Node {
     /// Answers a request and tells watchers what it changed.
     pub(super) fn ask_api(&mut self, request: &ApiRequest) -> Answer {
-        let now = self.now();
-        let answered = self.api.request(now.mono, now.wall, request);
+        let (now, wall) = (self.now().mono, self.server_wall());
+        let answered = self.api.request(now, wall, request);
+        if let Some(text) = self.api.regressed.take() {
+            self.checks.violate(text, now);
+        }
         self.note(|_| format!("api {} {} {}", request.method.as_str(), answered.status, request.path));
         self.tell_watches();
         Answer::Api(ApiAnswer::Answered(Box::new(answered)))
@@ -74,7 +78,7 @@ impl Node {
     /// What the server answered.
     pub fn api_create(&mut self, collection: &str, object: &Value) -> Result<(), String> {
         self.note(|_| format!("api create in {collection}"));
-        let wall = self.now().wall;
+        let wall = self.server_wall();
         let result = self.api.create(wall, collection, object);
         self.tell_watches();
         result
@@ -108,7 +112,7 @@ impl Node {
     /// What the server answered.
     pub fn api_delete(&mut self, path: &str, grace: Option<i64>) -> Result<(), String> {
         self.note(|_| format!("api delete {path}"));
-        let wall = self.now().wall;
+        let wall = self.server_wall();
         let result = self.api.delete(wall, path, grace);
         self.tell_watches();
         result
@@ -128,6 +132,11 @@ impl Node {
         for ticket in all {
             self.end_watch(ticket, "connection lost");
         }
+    }
+
+    /// The server's wall clock, which need not be the node's.
+    fn server_wall(&self) -> Wall {
+        Wall(self.now().wall.0.saturating_add(self.api.skew))
     }
 
     /// True when a request that starts now finds nobody.

@@ -119,6 +119,10 @@ pub struct Faults {
     pub until: Mono,
     /// Asked for by name.
     pub planned: Vec<Planned>,
+    /// Writes so far: commits, and requests that change something on the API server.
+    pub writes: u64,
+    /// The process dies at the write of this number, before it or (true) right after it was done.
+    pub crash_at: Option<(u64, bool)>,
 }
 
 impl Faults {
@@ -131,7 +135,16 @@ impl Faults {
             chances: Chances { fast: latency, slow: latency, ..Chances::default() },
             until: Mono(0),
             planned: Vec::new(),
+            writes: 0,
+            crash_at: None,
         }
+    }
+
+    /// Counts a write; whether the process dies at it, and then whether after it.
+    pub fn write(&mut self) -> Option<bool> {
+        let number = self.writes;
+        self.writes += 1;
+        self.crash_at.filter(|(at, _)| *at == number).map(|(_, after)| after)
     }
 
     /// How this work goes.
@@ -154,6 +167,11 @@ impl Faults {
 
     /// What becomes of this commit.
     pub fn commit(&mut self, now: Mono) -> CommitFate {
+        match self.write() {
+            Some(true) => return CommitFate::CrashAfter,
+            Some(false) => return CommitFate::CrashBefore,
+            None => {}
+        }
         match self.take_planned("Commit", "") {
             Some(PlannedFault::Crash(true)) => return CommitFate::CrashAfter,
             Some(PlannedFault::Crash(false)) => return CommitFate::CrashBefore,

@@ -3,7 +3,7 @@
 use super::faults::{self, End, Fate};
 use super::probes::Meets;
 use super::{Event, Node, api, bridge};
-use components::edge::api::ApiEffect;
+use components::edge::api::{ApiEffect, Method};
 use components::edge::cri::{CriAnswer, CriEffect, CriIngress};
 use components::edge::hooks::{HooksAnswer, HooksEffect};
 use components::edge::host::HostEffect;
@@ -82,6 +82,12 @@ impl Node {
         if matches!(work.effect, Effect::Api(_)) && self.api_is_down() {
             let (class, message) = api::refused();
             fate.end = End::Refused(class, message);
+        }
+        let writes = matches!(&work.effect, Effect::Api(ApiEffect::Request(request)) if request.method != Method::Get);
+        if let Some(after) = if writes { self.faults.write() } else { None } {
+            let done = if after { fate.latency / 2 } else { Duration::ZERO };
+            fate.end = if after { End::AnswerLost } else { End::Lost };
+            self.at(self.now.after(done + Duration::from_nanos(1)), Event::Crash);
         }
         let silence = match &work.effect {
             Effect::Probes(effect) => Some(self.meets(effect)),

@@ -7,7 +7,8 @@
 //! at 5s api patch pods/web {"metadata":{"labels":{"a":"b"}}}
 //! at 5s api status pods/web {"conditions":[]}    what others write to its status
 //! at 9s api delete pods/web                      or `api delete pods/web grace 0`
-//! at 9s api down 30s                             also: cut, compact, pages 1, `refuse 429 10s`
+//! at 9s api down 30s                             also: cut, compact, pages 1, `refuse 429 10s [retry-after 5]`
+//! at 9s api ahead 600                            its clock is so many seconds ahead of the node's, or behind with `-`
 //! expect at 5s api pods/web /status/phase Running
 //! expect at 5s api condition pods/web Ready True
 //! expect at 5s api absent pods/web
@@ -41,8 +42,10 @@ pub enum Act {
     Cut,
     /// The server forgets its history.
     Compact,
-    /// Every request is refused with this status for so long.
-    Refuse(u16, Duration),
+    /// Every request is refused with this status for so long, and told to wait.
+    Refuse(u16, Duration, Option<u32>),
+    /// The server's clock is so many seconds ahead of the node's.
+    Ahead(i64),
 }
 
 /// Something that is expected at a time.
@@ -73,7 +76,11 @@ pub(super) fn act(words: &[&str]) -> Result<Act, String> {
         ["pages", count] => Act::Pages(number(count)?),
         ["cut"] => Act::Cut,
         ["compact"] => Act::Compact,
-        ["refuse", status, time] => Act::Refuse(number(status)?, duration(time)?),
+        ["refuse", status, time] => Act::Refuse(number(status)?, duration(time)?, None),
+        ["refuse", status, time, "retry-after", wait] => {
+            Act::Refuse(number(status)?, duration(time)?, Some(number(wait)?))
+        }
+        ["ahead", seconds] => Act::Ahead(number(seconds)?),
         _ => return Err("unknown action on the API server".into()),
     })
 }
@@ -121,8 +128,13 @@ pub(super) fn play(node: &mut Node, act: &Act, manifest: impl Fn(&str) -> Option
             node.api.compact();
             Ok(())
         }
-        Act::Refuse(status, pause) => {
+        Act::Refuse(status, pause, wait) => {
             node.api.refuses = Some((*status, node.now().mono.after(*pause)));
+            node.api.retry_after = *wait;
+            Ok(())
+        }
+        Act::Ahead(seconds) => {
+            node.api.skew = seconds.saturating_mul(1_000_000_000);
             Ok(())
         }
     }

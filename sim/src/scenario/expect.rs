@@ -70,7 +70,8 @@ pub(super) fn check_now(node: &Node, expect: &Now) -> Result<(), String> {
             let mut files = volumes.flat_map(|(volume, files)| {
                 files.iter().map(move |(name, content)| (format!("{volume}/{name}"), content.as_str()))
             });
-            same(content, files.find(|(name, _)| name.ends_with(path)).map_or("missing", |(_, content)| content))
+            let found = files.find(|(name, _)| name.ends_with(path)).map_or("missing", |(_, content)| content);
+            same(content, &found.trim_end().replace('\n', "\\n"))
         }
         Now::Sandboxes(pod, count) => {
             let of_pod = node.runtime.sandboxes().values();

@@ -243,6 +243,15 @@ impl RuntimeService for Shared {
         })
     }
 
+    async fn checkpoint_container(
+        &self,
+        request: Request<cri::CheckpointContainerRequest>,
+    ) -> Answer<cri::CheckpointContainerResponse> {
+        self.gate("CheckpointContainer").await?;
+        find_container(&self.lock(), &request.into_inner().container_id)?;
+        Err(Status::unimplemented("a simulated container has no state to write"))
+    }
+
     async fn reopen_container_log(
         &self,
         request: Request<cri::ReopenContainerLogRequest>,

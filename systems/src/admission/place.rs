@@ -19,7 +19,8 @@ fn met(term: &SelectorTerm, labels: &BTreeMap<String, String>, name: &str) -> bo
         && term.fields.iter().all(|it| it.values.len() == 1 && holds(it, field(&it.key)))
 }
 
-fn holds(asked: &Requirement, value: Option<&str>) -> bool {
+/// True when the value of a label, or its absence, is what is asked for.
+pub(crate) fn holds(asked: &Requirement, value: Option<&str>) -> bool {
     let listed = |value: &str| asked.values.iter().any(|v| v == value);
     let number = |text: &str| text.parse::<i64>().ok();
     let compared = |fits: fn(i64, i64) -> bool| {

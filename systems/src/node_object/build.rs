@@ -122,6 +122,8 @@ fn fill_status(status: &mut Map<String, Value>, facts: &Facts<'_>) -> Vec<NodeEv
         status.insert("features".into(), json!({ "supplementalGroupsPolicy": groups }));
     }
     set(status, "declaredFeatures", facts.config.declared_features.clone().into());
+    // No volume of this node is one that is attached: what an earlier kubelet had would hold up its detachment for ever.
+    status.remove("volumesInUse");
     events.extend(conditions::fill(status, facts));
     events
 }

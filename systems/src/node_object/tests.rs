@@ -372,6 +372,19 @@ fn a_reboot_and_a_cordon_are_told_once() {
 }
 
 #[test]
+fn volumes_that_an_earlier_kubelet_used_are_let_go() {
+    let rig = Rig::registered();
+    let (mut node, _) = build::initial(&rig.facts());
+    node["status"]["volumesInUse"] = json!(["kubernetes.io/csi/d^v"]);
+    node["status"]["volumesAttached"] = json!([{ "name": "kubernetes.io/csi/d^v", "devicePath": "" }]);
+    let before = node.clone();
+    build::fill(&mut node, &rig.facts());
+    let patch = changes::patch(&before, &node).unwrap();
+    assert_eq!(patch["status"].get("volumesInUse"), Some(&Value::Null), "{patch}");
+    assert_eq!(patch["status"].get("volumesAttached"), None, "the controller's");
+}
+
+#[test]
 fn addresses_are_replaced_as_a_whole() {
     let mut rig = Rig::registered();
     rig.machine.node_ips = vec!["10.88.0.9".into()];

@@ -26,6 +26,11 @@ pub(super) fn objects(spec: &PodSpec) -> BTreeSet<ObjectKey> {
     out
 }
 
+/// True when a volume shows trust bundles of the cluster.
+pub(super) fn bundles(spec: &PodSpec) -> bool {
+    sources(spec).any(|source| matches!(source, FileSource::Bundle(_)))
+}
+
 /// Tokens that volumes hold.
 pub(super) fn tokens(spec: &PodSpec) -> BTreeSet<TokenKey> {
     let token = |source: &FileSource| match source {

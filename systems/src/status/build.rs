@@ -60,7 +60,7 @@ pub(super) struct Input<'a> {
     /// Reason and message of a pod that the node does not take.
     pub(super) refused: Option<(String, String)>,
     pub(super) runtime: &'a str,
-    pub(super) node_ip: &'a str,
+    pub(super) node_ips: &'a [String],
     pub(super) now: Wall,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
         phase,
         reason,
         message,
-        host_ip: input.node_ip.to_owned(),
+        host_ip: input.node_ips.join(","),
         pod_ips: ips(input),
         start_time: if input.old.start_time == Wall(0) { input.now.whole_seconds() } else { input.old.start_time },
         qos: input.spec.qos.as_str().to_owned(),
@@ -159,13 +159,21 @@ fn old_report<'a>(old: &'a PodStatus, name: &str) -> Option<&'a components::stat
 
 fn ips(input: &Input<'_>) -> Vec<String> {
     if input.spec.host_network {
-        return if input.node_ip.is_empty() { Vec::new() } else { vec![input.node_ip.to_owned()] };
+        return input.node_ips.to_vec();
     }
     let newest = input.seen.and_then(|seen| seen.sandboxes.first());
     match newest.filter(|s| s.state == SandboxState::Ready && !s.ips.is_empty()) {
-        Some(sandbox) => sandbox.ips.clone(),
+        Some(sandbox) => in_order(&sandbox.ips, input.node_ips),
         None => input.old.pod_ips.clone(),
     }
+}
+
+/// At most one address of each family, that of the node's first address in front.
+pub(crate) fn in_order(ips: &[String], node_ips: &[String]) -> Vec<String> {
+    let family = |ip: &String| ip.contains(':');
+    let first = node_ips.first().is_some_and(family);
+    let of = |wanted: bool| ips.iter().find(|ip| family(ip) == wanted).cloned();
+    of(first).into_iter().chain(of(!first)).collect()
 }
 
 /// Outcome of one condition: status, reason, message.

@@ -33,7 +33,7 @@ fn status(pod: &str, seen: &str, stage: Stage, old: &PodStatus, terminal: Option
         terminal,
         refused: None,
         runtime: "containerd",
-        node_ip: "10.0.0.9",
+        node_ips: &["10.0.0.9".to_owned()],
         now: Wall(7_500_000_000),
     })
 }
@@ -155,7 +155,7 @@ fn a_pod_that_is_not_taken_says_why_and_nothing_else() {
         terminal: None,
         refused: refused.map(|(reason, message): (&str, String)| (reason.to_owned(), message)),
         runtime: "containerd",
-        node_ip: "10.0.0.9",
+        node_ips: &["10.0.0.9".to_owned()],
         now: Wall(7_500_000_000),
     });
     let expect = PodStatus {
@@ -215,7 +215,7 @@ fn a_pod_past_its_deadline_has_failed_with_its_reason() {
         terminal: Some(false),
         refused: None,
         runtime: "containerd",
-        node_ip: "10.0.0.9",
+        node_ips: &["10.0.0.9".to_owned()],
         now: Wall(7_500_000_000),
     });
     assert_eq!((status.phase, status.reason.as_str()), (Phase::Failed, "DeadlineExceeded"));
@@ -240,7 +240,7 @@ fn what_is_replaced_waits_and_is_not_shown_as_ended() {
         terminal: None,
         refused: None,
         runtime: "containerd",
-        node_ip: "10.0.0.9",
+        node_ips: &["10.0.0.9".to_owned()],
         now: Wall(7_500_000_000),
     });
     let a = &status.containers[0];
@@ -251,4 +251,17 @@ fn what_is_replaced_waits_and_is_not_shown_as_ended() {
     );
     assert!(matches!(a.last, Some(ReportedState::Terminated { exit_code: 0, .. })), "{:?}", a.last);
     assert_eq!(status.phase, Phase::Running);
+}
+
+#[test]
+fn addresses_come_in_the_order_of_the_nodes_families() {
+    let list = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for (ips, node, expect) in [
+        ("10.1.0.2 fd00::2", "10.0.0.9", "10.1.0.2 fd00::2"),
+        ("10.1.0.2 fd00::2", "fd00::9 10.0.0.9", "fd00::2 10.1.0.2"),
+        ("10.1.0.2 10.1.0.3", "fd00::9", "10.1.0.2"),
+        ("", "10.0.0.9", ""),
+    ] {
+        assert_eq!(build::in_order(&list(ips), &list(node)), list(expect));
+    }
 }

@@ -1,12 +1,15 @@
 //! What stands in the files of `downwardAPI`, `configMap`, `secret` and `projected` volumes (contract 3.7): fields of
 //! the pod, resources of its containers, keys of objects, and tokens. Reads only its arguments.
 
+use crate::objects::bundles;
 use crate::runtime::env::{EnvContext, resource_field};
 use components::edge::host::{FileContent, ProjectedFile};
 use components::ids::Hidden;
 use components::node::{Machine, NodeConfig};
 use components::objects::{ObjectData, ObjectKind, ObjectRef, Objects, PodRefs, Services, TokenKey};
-use components::spec::{ContainerKind, EnvSource, FileSource, KeyPath, PodSpec, Volume, VolumeFile, VolumeSource};
+use components::spec::{
+    BundleSource, ContainerKind, EnvSource, FileSource, KeyPath, PodSpec, Volume, VolumeFile, VolumeSource,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -44,6 +47,7 @@ pub(super) fn files(sources: &[FileSource], spec: &PodSpec, origin: Origin<'_>) 
                 let key = TokenKey { audience: audience.clone(), seconds: *seconds };
                 token(&key, path, *mode, spec, origin, &mut out)
             }
+            FileSource::Bundle(source) => anchors(source, spec, origin, &mut out),
         };
         errors.extend(added.err());
     }
@@ -65,6 +69,7 @@ pub(super) fn pending(volume: &Volume, spec: &PodSpec, origin: Origin<'_>) -> bo
             let run = origin.refs.tokens.get(&key);
             run.is_none_or(|run| run.token.is_none() && run.error.is_none())
         }
+        FileSource::Bundle(_) => bundles::pending(&origin.objects.bundles),
     })
 }
 
@@ -149,6 +154,16 @@ fn token(
         owner,
     });
     out.versions.push(format!("token {:?} {} until {}", key.audience, key.seconds, token.expires.0));
+    Ok(())
+}
+
+/// Adds trust anchors of the cluster.
+fn anchors(source: &BundleSource, spec: &PodSpec, origin: Origin<'_>, out: &mut Content) -> Result<(), String> {
+    let text = bundles::file(source, &origin.objects.bundles)?;
+    let owner = common_user(spec);
+    let closed = owner.is_some() || spec.security.fs_group.is_some();
+    let mode = if closed { 0o600 } else { source.mode };
+    out.files.push(ProjectedFile { path: source.path.clone(), mode, content: FileContent::Text(text), owner });
     Ok(())
 }
 

@@ -2,8 +2,7 @@
 
 use super::super::identity::{certificates, load};
 use super::super::kubeconfig::{Kubeconfig, Pem};
-use bytes::Bytes;
-use http_body_util::Full;
+use super::super::pool::Pools;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -21,18 +20,15 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time in which a connection must come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes on their way per connection: thousands of watches share one.
+/// Bytes on their way per connection: many watches share one.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
 /// Where distributions keep the certificates of authorities.
 const AUTHORITIES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// A client with its connections; a copy shares them.
-pub(in super::super) type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
-
-/// A client with connections of its own, with the certificate given or else the kubeconfig's.
-pub(super) fn client(kubeconfig: &Kubeconfig, identity: Option<&(Pem, Pem)>) -> Result<HttpsClient, String> {
+/// Connections of their own, with the certificate given or else the kubeconfig's.
+pub(super) fn pools(kubeconfig: &Kubeconfig, identity: Option<&(Pem, Pem)>) -> Result<Arc<Pools>, String> {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -42,7 +38,7 @@ pub(super) fn client(kubeconfig: &Kubeconfig, identity: Option<&(Pem, Pem)>) -> 
         .http2_keep_alive_while_idle(true)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .http2_initial_stream_window_size(CONNECTION_WINDOW / 4);
-    Ok(builder.build(connector(kubeconfig, identity.or(kubeconfig.identity.as_ref()))?))
+    Ok(Arc::new(Pools::new(builder, connector(kubeconfig, identity.or(kubeconfig.identity.as_ref()))?)))
 }
 
 fn connector(kubeconfig: &Kubeconfig, identity: Option<&(Pem, Pem)>) -> Result<HttpsConnector<HttpConnector>, String> {

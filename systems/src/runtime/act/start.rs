@@ -5,7 +5,7 @@ use super::super::steps::{HOST_TIMEOUT, Next, PULL_TIMEOUT, starts_container};
 use super::super::{backoff, config, env, hosts, paths};
 use super::Pod;
 use super::pull::Login;
-use crate::volumes;
+use crate::{status, volumes};
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection, SandboxConfig};
 use components::edge::host::{Dir, File, HostEffect, PrepareContainer};
@@ -227,7 +227,8 @@ impl Pod<'_, '_> {
             Ok(target) => target,
             Err(message) => return self.refuse_configuration(start, message),
         };
-        let ips = if start.spec.host_network { site.machine.node_ips.as_slice() } else { pod_ips(start) };
+        let own = status::in_order(pod_ips(start), &site.machine.node_ips);
+        let ips = if start.spec.host_network { site.machine.node_ips.as_slice() } else { own.as_slice() };
         let number = self.attempt(start);
         let attempt = config::Attempt {
             spec: start.spec,

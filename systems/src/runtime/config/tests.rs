@@ -8,7 +8,7 @@ use components::edge::cri::{
 use components::edge::sources::Source;
 use components::time::Wall;
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// What the Go kubelet sent, as crictl printed it; the io layer checks its own conversion against the same file.
 const RECORDED: &str = include_str!("../../../../io/testdata/cri/rich.json");
@@ -34,7 +34,7 @@ fn mounting(config: &NodeConfig) -> volumes::Mounting<'_> {
 
 /// A plain site with no objects.
 fn site<'a>(config: &'a NodeConfig, machine: &'a Machine) -> Site<'a> {
-    static OBJECTS: Objects = Objects { entries: BTreeMap::new() };
+    static OBJECTS: LazyLock<Objects> = LazyLock::new(Objects::default);
     static SERVICES: Services = Services { watched: false, synced: false, failed: false, list: BTreeMap::new() };
     Site { config, machine, strict_groups: false, users: None, systemd: false, objects: &OBJECTS, services: &SERVICES }
 }

@@ -130,3 +130,44 @@ fn vol_2_a_key_that_vanishes_keeps_the_old_content_unless_it_is_optional() {
         assert_eq!(said, right, "{pod} read something that never was");
     }
 }
+
+#[test]
+fn trust_anchors_of_the_cluster_are_a_file_that_follows() {
+    let Some(mut rig) = Rig::register() else { return };
+    let certificate = |name: &str| std::fs::read_to_string(rig.cluster.file(name)).unwrap();
+    let (one, other) = (certificate("ca.crt"), certificate("admin.crt"));
+    let bundle = |text: &str| {
+        let bundle = serde_json::json!({"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle",
+            "metadata": {"name": "own"}, "spec": {"trustBundle": text}});
+        bundle.to_string()
+    };
+    rig.cluster.apply(&bundle(&one)).unwrap();
+    let spec = "  terminationGracePeriodSeconds: 2
+  volumes:
+  - name: t
+    projected: {sources: [{clusterTrustBundle: {name: own, path: own.pem}},
+      {clusterTrustBundle: {signerName: example.com/none, optional: true, labelSelector: {}, path: none.pem}}]}
+";
+    let mount = "    volumeMounts: [{name: t, mountPath: /t}]\n";
+    rig.cluster.apply(&bound("trust", "", spec, &container("c", POLITE, mount))).unwrap();
+    wait_ready(&rig, "trust", SOON);
+    let bodies = |text: &str| {
+        let bodies = text.split("-----BEGIN CERTIFICATE-----").skip(1);
+        let mut bodies: Vec<String> = bodies.map(|body| body.split_whitespace().collect()).collect();
+        bodies.sort();
+        bodies
+    };
+    assert_eq!(bodies(&exec(&rig, "trust", &["cat", "/t/own.pem"]).unwrap()), bodies(&one));
+    assert_eq!(exec(&rig, "trust", &["cat", "/t/none.pem"]).unwrap(), "");
+    let both = format!("{one}{other}");
+    rig.cluster.apply(&bundle(&both)).unwrap();
+    rig.node
+        .wait("the file follows", CHANGE, |node| {
+            let all = node.crictl().containers_of("trust")?;
+            let first = all.first().ok_or_else(|| anyhow::anyhow!("no container"))?;
+            Ok((bodies(&node.crictl().exec(&first.id, &["cat", "/t/own.pem"])?) == bodies(&both)).then_some(()))
+        })
+        .unwrap();
+    delete(&rig, "trust");
+    rig.cluster.wait_gone("pod/trust", SOON).unwrap();
+}
