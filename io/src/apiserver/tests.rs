@@ -258,6 +258,8 @@ async fn a_client_certificate_is_shown_and_read_again_when_it_changes() {
         tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(watching, switch) }).await.unwrap();
     let Outcome::Done(Answer::Api(ApiAnswer::WatchEnded { message })) = ended else { panic!("{ended:?}") };
     assert_eq!(message, "the credentials changed");
+    // The watch had a connection of its own.
+    assert_eq!(seen.recv().await.unwrap(), (der(&own), true));
     assert_eq!(seen.recv().await.unwrap(), (der(&renewed), true));
     // The kubeconfig itself changes.
     let kubeconfig = rig.dir.path().join("kubeconfig");
