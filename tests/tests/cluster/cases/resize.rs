@@ -66,28 +66,3 @@ fn res_2_a_container_is_restarted_where_its_policy_says_so() {
     wait_ready(&rig, "anew", SOON);
     assert_eq!(memory_limit(&rig, "anew"), (96 << 20).to_string());
 }
-
-#[test]
-fn res_3_what_does_not_fit_waits_and_survives_a_restart_of_the_kubelet() {
-    let Some(mut rig) = Rig::register() else { return };
-    rig.cluster.apply(&pod("waits", "{requests: {cpu: 100m}}", "")).unwrap();
-    wait_ready(&rig, "waits", SOON);
-    resize(&rig, "waits", &json!({"requests": {"cpu": "500"}}));
-    let deferred = |pod: &Value| {
-        let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let pending = conditions.iter().find(|c| c["type"] == "PodResizePending");
-        let shown = &pod["status"]["containerStatuses"][0];
-        pending.is_some_and(|c| c["reason"] == "Deferred" && c["observedGeneration"] == pod["metadata"]["generation"])
-            && shown["allocatedResources"]["cpu"] == "100m"
-            && shown["restartCount"] == 0
-    };
-    wait_object(&rig, "pod/waits", SOON, "its resize waits", deferred);
-    rig.node.stop().unwrap();
-    rig.node.start().unwrap();
-    wait_ready(&rig, "waits", SOON);
-    wait_object(&rig, "pod/waits", SOON, "its resize still waits", deferred);
-    let other = json!({"requests": {"cpu": "120m"}});
-    resize(&rig, "waits", &other);
-    let pod = wait_object(&rig, "pod/waits", SOON, "it has what fits", |pod| has(pod, &other));
-    assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0);
-}
