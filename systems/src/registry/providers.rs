@@ -79,7 +79,7 @@ fn one<'a>(
         Some(token) => match whose(index, token, spec, runs, now) {
             Ok(Some(whose)) => whose,
             Ok(None) => return Found::Nothing,
-            Err((ask, effect)) => return Found::Ask(ask, effect),
+            Err(ask) => return Found::Ask(ask.0, ask.1),
         },
     };
     let registry = repository.split('/').next().unwrap_or_default();
@@ -114,7 +114,7 @@ fn whose(
     spec: &PodSpec,
     runs: &ProviderRuns,
     now: Mono,
-) -> Result<Option<Whose>, (ProviderAsk, Effect)> {
+) -> Result<Option<Whose>, Box<(ProviderAsk, Effect)>> {
     let place = (spec.namespace.to_string(), spec.service_account.to_string());
     let good_for = |account: &Result<Account, String>| if account.is_ok() { ACCOUNT_AGE } else { ONE_PULL };
     let known = runs.accounts.get(&place).filter(|(read, account)| now.since(*read) < good_for(account));
@@ -122,7 +122,7 @@ fn whose(
         let path =
             format!("/api/v1/namespaces/{}/serviceaccounts/{}", apicall::encode(&place.0), apicall::encode(&place.1));
         let request = Box::new(ApiRequest::get(path, Class::Object));
-        return Err((ProviderAsk::Account(place.0, place.1), Effect::Api(ApiEffect::Request(request))));
+        return Err(Box::new((ProviderAsk::Account(place.0, place.1), Effect::Api(ApiEffect::Request(request)))));
     };
     let Ok(account) = account else { return Ok(None) };
     let mut annotations = BTreeMap::new();
@@ -146,7 +146,7 @@ fn whose(
     if token.cache_type == CacheType::Token {
         match &held {
             Some(text) => key.push(Value::from(format!("{:032x}", fnv1a_128(text.as_bytes())))),
-            None => return Err(ask_token(index, token, spec)),
+            None => return Err(Box::new(ask_token(index, token, spec))),
         }
     }
     Ok(Some(Whose { key: Value::from(key).to_string(), token: held, annotations }))
