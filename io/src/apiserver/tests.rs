@@ -196,23 +196,6 @@ async fn mutual(
         )
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    config
-}
-
-#[tokio::test]
-async fn a_client_certificate_is_shown_and_read_again_when_it_changes() {
-    use hyper_util::rt::{TokioExecutor, TokioIo};
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject as _;
-    let authority = Authority::new();
-    let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
-    let (own, own_key) = authority.sign(&["first"]);
-    write("ca.crt", &authority.0.pem());
-    write("c.crt", &own);
-    write("c.key", &own_key);
-    let (shown, key) = authority.sign(&["localhost", "127.0.0.1"]);
-    let config = mutual_tls(&authority, &shown, &key);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     (
