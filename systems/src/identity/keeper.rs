@@ -367,6 +367,8 @@ impl Keeper {
         self.pending = None;
         self.failures = 0;
         self.next = Step::Rest;
+        // One that is old when it comes is not renewed in a circle without a pause.
+        self.due = Some(facts.now.mono.after(Duration::from_secs(1)));
         Say::Kept(until)
     }
 

@@ -240,6 +240,21 @@ fn renewal_uses_the_current_identity_and_a_failure_keeps_it() {
 }
 
 #[test]
+fn a_certificate_that_is_old_when_it_comes_is_renewed_after_a_pause() {
+    let mut rig = Rig::new(Kind::Client);
+    rig.config.bootstrapping = false;
+    let first = rig.certificate(-500, 1000);
+    rig.found(Some(first));
+    rig.next(1000).unwrap();
+    rig.take(Outcome::TimedOut);
+    rig.send();
+    let old = rig.certificate(-100_000, 5000);
+    rig.issue(old);
+    let (after, step, _) = rig.next(500).unwrap();
+    assert!(after >= 1 && step == Step::Make, "{step:?} after {after} s");
+}
+
+#[test]
 fn an_expired_certificate_is_replaced_with_bootstrap_credentials_where_there_are_some() {
     let mut rig = Rig::new(Kind::Client);
     rig.config.bootstrapping = false;

@@ -134,8 +134,10 @@ fn vol_2_a_key_that_vanishes_keeps_the_old_content_unless_it_is_optional() {
 #[test]
 fn trust_anchors_of_the_cluster_are_a_file_that_follows() {
     let Some(mut rig) = Rig::register() else { return };
-    let certificate = |name: &str| std::fs::read_to_string(rig.cluster.file(name)).unwrap();
-    let (one, other) = (certificate("ca.crt"), certificate("admin.crt"));
+    let one = std::fs::read_to_string(rig.cluster.file("ca.crt")).unwrap();
+    let mut other = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    other.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let other = other.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
     let bundle = |text: &str| {
         let bundle = serde_json::json!({"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle",
             "metadata": {"name": "own"}, "spec": {"trustBundle": text}});
