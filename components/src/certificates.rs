@@ -1,5 +1,6 @@
 //! Numbers of the node's certificates, for metrics.
 
+use crate::histogram::count_in;
 use crate::time::Wall;
 
 /// Upper bounds of the ages at which certificates were replaced, in seconds; those of the kubelet.
@@ -33,10 +34,7 @@ pub struct CertificateNumbers {
 impl CertificateNumbers {
     /// One was replaced at this age.
     pub fn replaced(&mut self, seconds: f64) {
-        let bucket = ROTATION_BOUNDS.iter().position(|bound| seconds <= *bound);
-        if let Some(count) = bucket.and_then(|index| self.rotations.get_mut(index)) {
-            *count += 1;
-        }
+        count_in(&mut self.rotations, &ROTATION_BOUNDS, seconds);
         self.count += 1;
         self.seconds += seconds;
     }

@@ -9,6 +9,7 @@ pub mod duration;
 pub mod edge;
 pub mod events;
 pub mod fnv;
+pub mod histogram;
 pub mod hooks;
 pub mod ids;
 pub mod node;

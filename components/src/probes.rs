@@ -159,9 +159,7 @@ impl ProbeCounts {
     pub fn observe(&mut self, seconds: f64) {
         self.timed += 1;
         self.seconds += seconds;
-        if let Some(at) = DURATION_BOUNDS.iter().position(|bound| seconds <= *bound) {
-            self.buckets[at] += 1;
-        }
+        crate::histogram::count_in(&mut self.buckets, &DURATION_BOUNDS, seconds);
     }
 }
 

@@ -5,6 +5,7 @@ pub mod certs;
 pub mod clock;
 pub mod cri;
 pub mod dispatch;
+mod files;
 pub mod hooks;
 pub mod host;
 pub mod klog;

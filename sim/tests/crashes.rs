@@ -4,40 +4,17 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 use components::edge::sources::Source;
-use components::node::ApiConfig;
-use components::node::object::{MachineIdentity, NodeObjectConfig};
 use components::time::Mono;
 use serde_json::{Value, json};
 use sim::node::faults::Faults;
 use sim::node::{Node, Options};
-use std::time::Duration;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const STATIC: &str = "/etc/kubernetes/manifests/static.yaml";
 
 fn options() -> Options {
-    let mut options = Options::new(7, systems::plugin);
-    options.config.api = Some(ApiConfig::default());
+    let mut options = Options::in_a_cluster(7, systems::plugin);
     options.images = vec!["busybox:1".into()];
-    options.config.object = Some(Box::new(NodeObjectConfig {
-        register: true,
-        labels: Default::default(),
-        taints: Vec::new(),
-        provider_id: String::new(),
-        external_cloud: false,
-        node_ip_given: true,
-        controller_attach_detach: true,
-        update_period: Duration::from_secs(10),
-        report_period: Duration::from_secs(300),
-        lease_seconds: 40,
-        max_images: Some(50),
-        pods: 110,
-        port: 10250,
-        version: "v1.37.2".into(),
-        declared_features: Vec::new(),
-        disk_bytes: Some(1 << 40),
-        machine: MachineIdentity { architecture: "amd64".into(), ..MachineIdentity::default() },
-    }));
     options
 }
 

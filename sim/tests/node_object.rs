@@ -2,8 +2,6 @@
 
 use components::edge::api::{ApiRequest, Class};
 use components::edge::sources::Source;
-use components::node::ApiConfig;
-use components::node::object::{MachineIdentity, NodeObjectConfig};
 use components::time::Mono;
 use serde_json::{Value, json};
 use sim::node::faults::Faults;
@@ -14,29 +12,10 @@ const NODE: &str = "/api/v1/nodes/sim";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/sim";
 
 fn options() -> Options {
-    let mut options = Options::new(7, systems::plugin);
+    let mut options = Options::in_a_cluster(7, systems::plugin);
     options.log = true;
-    options.config.api = Some(ApiConfig::default());
     options.images = vec!["busybox:1".into()];
-    options.config.object = Some(Box::new(NodeObjectConfig {
-        register: true,
-        labels: [("zone".to_owned(), "a".to_owned())].into(),
-        taints: Vec::new(),
-        provider_id: String::new(),
-        external_cloud: false,
-        node_ip_given: true,
-        controller_attach_detach: true,
-        update_period: Duration::from_secs(10),
-        report_period: Duration::from_secs(300),
-        lease_seconds: 40,
-        max_images: Some(50),
-        pods: 110,
-        port: 10250,
-        version: "v1.37.2".into(),
-        declared_features: Vec::new(),
-        disk_bytes: Some(1 << 40),
-        machine: MachineIdentity { architecture: "amd64".into(), ..MachineIdentity::default() },
-    }));
+    options.config.object.as_mut().expect("a node of a cluster").labels = [("zone".to_owned(), "a".to_owned())].into();
     options
 }
 

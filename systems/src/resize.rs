@@ -200,13 +200,8 @@ fn follow(
             continue;
         }
         let (Some(spec), Some(seen)) = (&desired.spec, &observed.inspection) else { continue };
-        let mut sizes = vec![None; spec.containers.len()];
-        for run in containers.map(PodContainers::entities).unwrap_or_default().iter().filter_map(|e| runs.get(*e).ok())
-        {
-            if let Some(size) = sizes.get_mut(usize::from(run.index)) {
-                *size = run.size;
-            }
-        }
+        let runs_of_pod = containers.map(PodContainers::entities).unwrap_or_default().iter();
+        let sizes = sizes(runs_of_pod.filter_map(|run| runs.get(*run).ok()), spec.containers.len());
         let differs = |(index, container): (usize, &components::spec::ContainerSpec)| {
             let runs = crate::runtime::runs(seen, &container.name);
             let may = matches!(container.kind, ContainerKind::Main | ContainerKind::Sidecar);
@@ -285,9 +280,14 @@ fn grant(world: &mut World, pod: Entity, wanted: &Arc<PodSpec>) {
 
 /// What is in force for each of a pod's containers.
 fn sizes_of(world: &World, pod: Entity, count: usize) -> Vec<Option<Size>> {
-    let mut sizes = vec![None; count];
     let runs = world.get::<PodContainers>(pod).map(PodContainers::entities).unwrap_or_default();
-    for run in runs.iter().filter_map(|entity| world.get::<ContainerRun>(*entity)) {
+    sizes(runs.iter().filter_map(|run| world.get::<ContainerRun>(*run)), count)
+}
+
+/// The same, from what is known of the containers.
+fn sizes<'a>(runs: impl Iterator<Item = &'a ContainerRun>, count: usize) -> Vec<Option<Size>> {
+    let mut sizes = vec![None; count];
+    for run in runs {
         if let Some(size) = sizes.get_mut(usize::from(run.index)) {
             *size = run.size;
         }

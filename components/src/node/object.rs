@@ -78,8 +78,6 @@ pub struct MachineIdentity {
     pub architecture: String,
     /// Hugepages by size: (bytes of a page, bytes of all of them).
     pub hugepages: Vec<(i64, i64)>,
-    /// Swap in bytes.
-    pub swap_bytes: i64,
     /// This process runs in a user namespace of its own.
     pub in_user_namespace: bool,
 }

@@ -25,10 +25,7 @@ impl Took {
     fn add(&mut self, value: f64, bounds: &[f64]) {
         self.count += 1;
         self.sum += value;
-        let bucket = bounds.iter().position(|bound| value <= *bound);
-        if let Some(bucket) = bucket.and_then(|index| self.buckets.get_mut(index)) {
-            *bucket += 1;
-        }
+        components::histogram::count_in(&mut self.buckets, bounds, value);
     }
 }
 

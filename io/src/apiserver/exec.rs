@@ -4,6 +4,7 @@
 use super::identity::bearer;
 use super::kubeconfig::ExecPlugin;
 use super::pool::Pools;
+use crate::clock::Clock;
 use components::ids::Sensitive;
 use components::time::Wall;
 use http::HeaderValue;
@@ -11,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
@@ -62,7 +63,7 @@ impl Exec {
     ) -> Result<Arc<Made>, String> {
         // Whoever comes meanwhile waits here: the plugin runs once for all.
         let mut current = self.current.lock().await;
-        if let Some(made) = current.as_ref().filter(|made| !made.credential.has_expired(now())) {
+        if let Some(made) = current.as_ref().filter(|made| !made.credential.has_expired(Clock::default().now().wall)) {
             return Ok(Arc::clone(made));
         }
         let credential = run(&self.plugin).await.map_err(|error| format!("getting credentials: {error}"))?;
@@ -105,11 +106,6 @@ impl Credential {
     fn has_expired(&self, now: Wall) -> bool {
         self.expires.is_some_and(|expires| now > expires)
     }
-}
-
-fn now() -> Wall {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Wall(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
 async fn run(plugin: &ExecPlugin) -> Result<Credential, String> {

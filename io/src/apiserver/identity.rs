@@ -7,26 +7,13 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a token that was read from a file is used.
 const TOKEN_AGE: Duration = Duration::from_secs(60);
-
-/// What tells one version of a file from another: inode, size, and both of its times; `None` for one that is missing.
-pub(super) type Stamps = Vec<Option<(u64, u64, [i64; 4])>>;
-
-/// Looks at files, links followed.
-pub(super) fn stamps(files: &[PathBuf]) -> Stamps {
-    let stamp = |path: &PathBuf| {
-        let found = std::fs::metadata(path).ok()?;
-        Some((found.ino(), found.len(), [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()]))
-    };
-    files.iter().map(stamp).collect()
-}
 
 /// A certificate with its key, which must belong together.
 pub(super) fn load(certificate: &Pem, key: &Pem, provider: &CryptoProvider) -> Result<CertifiedKey, String> {

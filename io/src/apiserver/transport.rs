@@ -8,9 +8,10 @@ mod connect;
 use super::Access;
 use super::counts::ApiCounts;
 use super::exec::{Credential, Exec};
-use super::identity::{Bearer, Stamps, stamps};
+use super::identity::Bearer;
 use super::kubeconfig::{Kubeconfig, Pem};
 use super::pool::{Place, Pools};
+use crate::files::{Stamp, stamp};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use components::edge::FailureClass;
@@ -51,7 +52,11 @@ pub(super) struct Transport {
 struct Look {
     at: Instant,
     files: Vec<PathBuf>,
-    stamps: Stamps,
+    stamps: Vec<Stamp>,
+}
+
+fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
+    files.iter().map(|path| stamp(path)).collect()
 }
 
 /// What the files said when they were read.

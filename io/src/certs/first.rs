@@ -2,13 +2,13 @@
 //! certificate will be.
 
 use crate::apiserver::kubeconfig::{Kubeconfig, KubeconfigError, Pem};
+use crate::files;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Map, Value, json};
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -46,7 +46,10 @@ pub fn first_start(kubeconfig: &Path, bootstrap: &Path, cert_dir: &Path) -> Resu
     let certificate = std::path::absolute(cert_dir.join("kubelet-client-current.pem"));
     let certificate = certificate.map_err(|error| failed(error.to_string()))?;
     let text = text(&source, &certificate).map_err(failed)?;
-    write(kubeconfig, &text).map_err(|error| failed(error.to_string()))?;
+    let dir = kubeconfig.parent().filter(|dir| !dir.as_os_str().is_empty());
+    dir.map_or(Ok(()), fs::create_dir_all)
+        .and_then(|()| files::put(kubeconfig, 0o600, &text))
+        .map_err(|error| failed(error.to_string()))?;
     Ok(true)
 }
 
@@ -104,15 +107,4 @@ fn text(source: &Kubeconfig, certificate: &Path) -> Result<String, String> {
         "current-context": "default-context",
     });
     serde_saphyr::to_string(&config).map_err(|error| error.to_string())
-}
-
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    fs::create_dir_all(dir)?;
-    // Of this mode from the beginning.
-    let mut file = tempfile::NamedTempFile::new_in(dir)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
 }

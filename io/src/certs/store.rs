@@ -2,6 +2,7 @@
 //!
 //! The link is replaced by a rename of `NAME-updated.pem`, so at every moment one whole pair is in use.
 
+use crate::files;
 use components::edge::host::identity::CertificateStore;
 use rcgen::KeyPair;
 use rustls::pki_types::pem::PemObject as _;
@@ -9,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::fs;
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 /// One store.
@@ -68,14 +69,7 @@ impl Store {
         }
         let key = KeyPair::generate().map_err(|error| format!("a key could not be made: {error}"))?;
         fs::create_dir_all(&self.dir).map_err(|error| said(&self.dir, &error))?;
-        let write = || {
-            let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
-            file.write_all(key.serialize_pem().as_bytes())?;
-            file.as_file().set_permissions(fs::Permissions::from_mode(0o600))?;
-            file.as_file().sync_all()?;
-            file.persist(&path).map_err(|error| error.error)
-        };
-        write().map_err(|error| said(&path, &error))?;
+        files::put(&path, 0o600, &key.serialize_pem()).map_err(|error| said(&path, &error))?;
         Ok(key)
     }
 

@@ -3,6 +3,7 @@
 use crate::metrics::{Descriptor, Distribution, Exposition, as_f64};
 use components::edge::cri::CriEffect;
 use components::edge::{Effect, Outcome};
+use components::histogram::count_in;
 use std::time::Duration;
 
 /// Upper bounds of the duration histogram, in seconds; those of the kubelet's runtime operations.
@@ -96,12 +97,8 @@ impl OperationStats {
         self.count += 1;
         self.errors += u64::from(failed);
         self.seconds += seconds;
-        let place = |bounds: &[f64]| bounds.iter().position(|bound| seconds <= *bound);
-        let buckets = [
-            place(&BOUNDS).and_then(|index| self.buckets.get_mut(index)),
-            place(&PLAIN_BOUNDS).and_then(|index| self.plain_buckets.get_mut(index)),
-        ];
-        buckets.into_iter().flatten().for_each(|bucket| *bucket += 1);
+        count_in(&mut self.buckets, &BOUNDS, seconds);
+        count_in(&mut self.plain_buckets, &PLAIN_BOUNDS, seconds);
     }
 }
 

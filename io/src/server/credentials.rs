@@ -7,14 +7,13 @@ use super::identity::{ANONYMOUS, ClientCa, Identity};
 use super::review::{Reviews, bearer};
 use super::tls::{self, Terms};
 use super::{ServerConfig, ServerError};
+use crate::files::{Stamp, stamp};
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -59,8 +58,6 @@ struct Seen {
     stamps: Stamps,
 }
 
-/// What tells one version of a file from another: inode, size, and both of its times.
-type Stamp = Option<(u64, u64, i128, i128)>;
 type Stamps = Vec<Stamp>;
 
 impl Credentials {
@@ -165,10 +162,4 @@ impl Source {
         let pairs = self.pairs.iter().flat_map(|(cert, key)| [cert, key]);
         pairs.chain(&self.client_ca).map(|path| stamp(path)).collect()
     }
-}
-
-fn stamp(path: &Path) -> Stamp {
-    let found = fs::metadata(path).ok()?;
-    let nanos = |seconds: i64, part: i64| i128::from(seconds) * 1_000_000_000 + i128::from(part);
-    Some((found.ino(), found.len(), nanos(found.mtime(), found.mtime_nsec()), nanos(found.ctime(), found.ctime_nsec())))
 }

@@ -99,10 +99,7 @@ impl Requests {
         count.inflight = count.inflight.saturating_sub(1);
         count.total += 1;
         count.seconds += seconds;
-        let bucket = BOUNDS.iter().position(|bound| seconds <= *bound);
-        if let Some(bucket) = bucket.and_then(|index| count.buckets.get_mut(index)) {
-            *bucket += 1;
-        }
+        components::histogram::count_in(&mut count.buckets, &BOUNDS, seconds);
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Kind, Count>> {

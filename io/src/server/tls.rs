@@ -5,6 +5,7 @@ mod terms;
 pub(super) use self::terms::Terms;
 
 use super::ServerError;
+use crate::files;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -12,9 +13,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::fs;
-use std::io::Write;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -129,7 +128,7 @@ fn self_signed(source: &TlsSource) -> Result<(PathBuf, PathBuf), ServerError> {
     fs::create_dir_all(&source.cert_dir).map_err(|error| failed(&source.cert_dir, &error))?;
     // The key first: a crash in between leaves an error that names the files, not a certificate without its key.
     for (path, mode, content) in [(&key, 0o600, key_pem), (&cert, 0o644, cert_pem)] {
-        write(&source.cert_dir, path, mode, &content).map_err(|error| failed(path, &error))?;
+        files::put(path, mode, &content).map_err(|error| failed(path, &error))?;
     }
     Ok((cert, key))
 }
@@ -144,18 +143,10 @@ fn generate(source: &TlsSource) -> Result<(String, String), rcgen::Error> {
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
-fn write(dir: &Path, path: &Path, mode: u32, content: &str) -> std::io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(dir)?;
-    file.write_all(content.as_bytes())?;
-    file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn source(dir: &Path) -> TlsSource {
         TlsSource {

@@ -1,10 +1,13 @@
 //! How a simulated node is set up.
 
 use components::edge::cri::DnsConfig;
+use components::node::object::{MachineIdentity, NodeObjectConfig};
 use components::node::reclaim::ReclaimConfig;
-use components::node::{Machine, NodeConfig};
+use components::node::{ApiConfig, Machine, NodeConfig};
 use components::planted::Bug;
 use engine::Engine;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Set-up of a simulated node.
 #[derive(Clone)]
@@ -47,6 +50,37 @@ impl Options {
             bug: None,
             plugin,
         }
+    }
+
+    /// The same as a node of a cluster, which registers itself.
+    #[must_use]
+    pub fn in_a_cluster(seed: u64, plugin: fn(&mut Engine)) -> Self {
+        let mut options = Self::new(seed, plugin);
+        options.config.api = Some(ApiConfig::default());
+        options.config.object = Some(Box::new(object()));
+        options
+    }
+}
+
+fn object() -> NodeObjectConfig {
+    NodeObjectConfig {
+        register: true,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        provider_id: String::new(),
+        external_cloud: false,
+        node_ip_given: true,
+        controller_attach_detach: true,
+        update_period: Duration::from_secs(10),
+        report_period: Duration::from_secs(300),
+        lease_seconds: 40,
+        max_images: Some(50),
+        pods: 110,
+        port: 10250,
+        version: "v1.37.2".into(),
+        declared_features: Vec::new(),
+        disk_bytes: Some(1 << 40),
+        machine: MachineIdentity { architecture: "amd64".into(), ..MachineIdentity::default() },
     }
 }
 

@@ -224,8 +224,8 @@ fn info(status: &mut Map<String, Value>, facts: &Facts<'_>) -> Option<NodeEvent>
         let (name, version) = facts.runtime.map_or(("", "Unknown"), |info| (&info.name, version(info)));
         info.insert("containerRuntimeVersion".into(), format!("{name}://{version}").into());
         info.insert("runningInUserNamespace".into(), facts.config.machine.in_user_namespace.into());
-        if facts.config.machine.swap_bytes > 0 {
-            info.insert("swap".into(), json!({ "capacity": facts.config.machine.swap_bytes }));
+        if facts.machine.swap_bytes > 0 {
+            info.insert("swap".into(), json!({ "capacity": facts.machine.swap_bytes }));
         }
         let (node, boot) = (&facts.node.node_name, &facts.machine.boot_id);
         let message = || format!("Node {node} has been rebooted, boot id: {boot}");

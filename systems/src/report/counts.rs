@@ -3,6 +3,7 @@
 //! Reads the views before and after; writes [`PodCounts`].
 
 use bevy_ecs::prelude::Resource;
+use components::histogram::count_in;
 use components::snapshot::{PodCounts, PodView, START_BOUNDS};
 use components::status::{ContainerReport, ReportedState};
 use components::time::Wall;
@@ -51,10 +52,7 @@ impl Tally {
         if let Some(seconds) = start {
             counts.starts.count += 1;
             counts.starts.seconds += seconds;
-            let bucket = START_BOUNDS.iter().position(|bound| seconds <= *bound);
-            if let Some(bucket) = bucket.and_then(|index| counts.starts.buckets.get_mut(index)) {
-                *bucket += 1;
-            }
+            count_in(&mut counts.starts.buckets, &START_BOUNDS, seconds);
         }
     }
 }

@@ -29,7 +29,6 @@ pub fn identity() -> Result<MachineIdentity, HostError> {
         os_image: OS_RELEASE.iter().find_map(|path| pretty_name(&text(path)?)).unwrap_or_else(|| "Unknown".to_owned()),
         architecture: architecture(std::env::consts::ARCH).to_owned(),
         hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
-        swap_bytes: swap_bytes(),
         in_user_namespace: text("/proc/self/uid_map").is_some_and(|map| is_mapped(&map)),
     })
 }
