@@ -59,7 +59,8 @@ fn debug(rig: &mut Rig) {
     args[4] = "shell";
     args.extend([image.as_str(), "--", "sleep", "3600"]);
     rig.cluster.kubectl(&args).unwrap();
-    let state = ".status.ephemeralContainerStatuses[1].state.running.startedAt";
+    // Statuses are in the order of names.
+    let state = ".status.ephemeralContainerStatuses[0].state.running.startedAt";
     let cluster = &rig.cluster;
     rig.node
         .wait("the second one runs", SOON, |_| {

@@ -154,7 +154,9 @@ fn essence(name: &str, pod: &Value) -> Value {
             }
         }
     }
-    let order: Vec<_> = pod["status"]["conditions"].as_array().unwrap().iter().map(|c| c["type"].clone()).collect();
+    // A refused pod has none.
+    let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let order: Vec<_> = conditions.iter().map(|c| c["type"].clone()).collect();
     let metadata = &pod["metadata"];
     json!({"status": status, "order": order, "labels": metadata["labels"], "annotations": essential(&metadata["annotations"]),
         "owners": metadata["ownerReferences"], "finalizers": metadata["finalizers"], "generation": metadata["generation"],

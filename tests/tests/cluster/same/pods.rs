@@ -122,6 +122,9 @@ fn furnished() -> Vec<Subject> {
             {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}}]}}]}),
         ready,
     ));
+    // What no container mounts need not be there.
+    let nowhere = json!({"volumes": [{"name": "v", "configMap": {"name": "none"}}]});
+    all.push(subject("unmounted", WAIT, none(), nowhere, ready));
     all.push(subject(
         "init",
         WAIT,
@@ -241,7 +244,7 @@ pub(super) fn stuck() -> Vec<Subject> {
         subject(
             "no-volume",
             WAIT,
-            none(),
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}),
             json!({"volumes": [{"name": "v", "configMap": {"name": "none"}}]}),
             &waits("ContainerCreating"),
         ),
