@@ -31,8 +31,9 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
             let sizes = pod.containers.iter().map(|container| container.size).collect();
             CriAnswer::PodSeen { pod, sizes }
         }
-        CriEffect::RunSandbox { config, .. } => {
-            let id = runtime.run_sandbox(now, sandbox_request(config)).map_err(failure)?;
+        CriEffect::RunSandbox { config, handler } => {
+            let request = SandboxRequest { handler: handler.clone(), ..sandbox_request(config) };
+            let id = runtime.run_sandbox(now, request).map_err(failure)?;
             CriAnswer::SandboxStarted { id }
         }
         CriEffect::FindImage { image } => CriAnswer::ImageFound(runtime.find_image(image).map(|i| FoundImage {
@@ -207,6 +208,7 @@ fn sandbox_request(config: &SandboxConfig) -> SandboxRequest {
         log_directory: config.log_directory.clone(),
         namespaces: config.security.namespaces.clone(),
         labels: config.labels.clone(),
+        handler: String::new(),
     }
 }
 

@@ -22,6 +22,11 @@ impl Pod<'_, '_> {
             };
             let volume = &start.spec.volumes[index];
             let VolumeSource::Image { reference, to_pull, pull_policy } = &volume.source else { continue };
+            if let Some(message) = podspec::image::problem(reference) {
+                let until = self.node.now().after(backoff::INITIAL);
+                self.wait_for_volume_image(start, "InvalidImageName", message, reference, until);
+                return false;
+            }
             let known = self.volumes.volumes.get(index).map(|run| run.image.clone()).unwrap_or_default();
             let step = u16::try_from(index).unwrap_or(u16::MAX);
             let image = to_pull.to_string();

@@ -121,12 +121,23 @@ impl Pod<'_, '_> {
     }
 
     fn look_for_image(&mut self, start: Start<'_>) {
+        if self.image_has_no_name(start) {
+            return;
+        }
         if start.container.pull_policy == PullPolicy::Always {
             self.runs[start.index].progress = Progress::ImageMissing;
             self.image_missing(start);
         } else {
             self.find_image(start, "the pull policy asks whether the image is here");
         }
+    }
+
+    /// True when the image's name is none: no runtime is asked for it.
+    fn image_has_no_name(&mut self, start: Start<'_>) -> bool {
+        let Some(message) = podspec::image::problem(&start.container.image) else { return false };
+        let until = self.node.now().after(backoff::INITIAL);
+        self.wait_for_image(start, "InvalidImageName", message, until);
+        true
     }
 
     fn find_image(&mut self, start: Start<'_>, rule: &'static str) {
@@ -136,6 +147,9 @@ impl Pod<'_, '_> {
     }
 
     fn image_missing(&mut self, start: Start<'_>) {
+        if self.image_has_no_name(start) {
+            return;
+        }
         let now = self.node.now();
         let image = &start.container.image;
         if start.container.pull_policy == PullPolicy::Never {
@@ -356,6 +370,7 @@ fn tell_wait(events: &mut components::events::PodEvents, start: Start<'_>, reaso
     let (index, image) = (u16::try_from(start.index).ok(), &start.container.image);
     match reason {
         "ErrImageNeverPull" => events.warning(reason, message, index),
+        "InvalidImageName" => events.warning("InspectFailed", message, index),
         "ImagePullBackOff" => events.normal("BackOff", format!("Back-off pulling image \"{image}\""), index),
         _ => {}
     }
