@@ -11,6 +11,7 @@
 //! | [`Probes`](crate::probes::Probes) | `systems::probes` |
 //! | [`RuntimeHealth`] | `systems::health` |
 
+use crate::edge::cri::started::StartedObject;
 use crate::edge::cri::{ContainerState, PodInspection, RuntimeInfo, RuntimeList, SandboxState};
 use crate::edge::sources::Source;
 use crate::hooks::{HookKind, HookRun, Kill};
@@ -219,6 +220,10 @@ pub struct Observed {
     pub listing: bool,
     /// The inspection under way leaves the sandboxes out: they are as they were.
     pub containers_only: bool,
+    /// A sandbox that started, as an event shows it, before the work that makes it has ended.
+    pub early: Option<Box<StartedObject>>,
+    /// Something ended of which nothing is known: until the next inspection, events are not taken at their word.
+    pub unsure: bool,
     /// Consecutive failed inspections.
     pub failures: u32,
     /// No inspection before this, after a failed one.
@@ -269,13 +274,16 @@ pub struct InspectRequests {
 impl InspectRequests {
     /// Something may have changed: look at everything that is known of the pod.
     pub fn look(&mut self, pod: Entity) {
-        self.pods.entry(pod).or_default().sandboxes = true;
+        let look = self.pods.entry(pod).or_default();
+        look.sandboxes = true;
+        look.all = true;
     }
 
     /// As [`Self::look`], and list the pod's objects anew.
     pub fn list(&mut self, pod: Entity) {
         let look = self.pods.entry(pod).or_default();
         look.sandboxes = true;
+        look.all = true;
         look.list = true;
     }
 
@@ -290,6 +298,15 @@ impl InspectRequests {
         look.sandboxes = true;
         look.started.push(id);
     }
+
+    /// It is known how this object started: that alone is no reason to look.
+    pub fn shown(&mut self, pod: Entity, id: &str) {
+        let Some(look) = self.pods.get_mut(&pod) else { return };
+        look.started.retain(|started| **started != *id);
+        if look.started.is_empty() && !look.all {
+            self.pods.remove(&pod);
+        }
+    }
 }
 
 /// What to look at.
@@ -299,6 +316,8 @@ pub struct Look {
     pub list: bool,
     /// Look at the sandboxes too.
     pub sandboxes: bool,
+    /// There are other reasons than what has started.
+    pub all: bool,
     /// Objects known to have started.
     pub started: Vec<Arc<str>>,
 }

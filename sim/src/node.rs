@@ -254,8 +254,7 @@ impl Node {
         for event in &events {
             self.note(|_| format!("event {:?} {}", event.change, event.id));
             let Some(stream) = self.stream else { continue };
-            let fact =
-                CriIngress::ContainerChanged { pod: event.pod.clone(), id: event.id.clone(), change: event.change };
+            let fact = bridge::event(&self.runtime, event, self.options.event_statuses);
             for delay in self.faults.event(self.now) {
                 self.at(self.now.after(delay), Event::StreamFact(stream, Ingress::Cri(fact.clone())));
             }

@@ -134,6 +134,7 @@ impl History {
         options.bug = setup.bug;
         options.log = keep;
         options.events = rng.chance(700);
+        options.event_statuses = !seed.is_multiple_of(3);
         options.watch = rng.chance(800);
         options.images = vec!["busybox:1".into(), "busybox:2".into()];
         let config = &mut options.config;

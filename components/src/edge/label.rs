@@ -83,6 +83,9 @@ impl fmt::Display for InputLabel<'_> {
                 // Some events carry no pod.
                 if pod.as_str().is_empty() { Ok(()) } else { write!(f, " pod {pod}") }
             }
+            Ingress::Cri(CriIngress::ObjectStarted { pod, object }) => {
+                write!(f, "ObjectStarted {} pod {pod}", short_id(object.id()))
+            }
             Ingress::Sources(SourcesIngress::ManifestsTouched) => f.write_str("ManifestsTouched"),
             Ingress::Store(StoreIngress::CommitFailed { records, message }) => {
                 write!(f, "CommitFailed of {} records: {message}", records.len())

@@ -53,6 +53,7 @@ fn make(scenario: &Scenario, plugin: fn(&mut Engine)) -> Result<Node, String> {
     for (name, value) in &scenario.options {
         match (name.as_str(), value.as_str()) {
             ("events", "off") => options.events = false,
+            ("events", "bare") => options.event_statuses = false,
             ("watch", "off") => options.watch = false,
             ("url", "on") => options.config.url_source = Some("http://manifests.example/pods".into()),
             ("api", "on") => options.config.api = Some(ApiConfig::default()),
