@@ -50,6 +50,16 @@ pub struct Desired {
     pub successor: Option<Arc<PodSpec>>,
 }
 
+impl Desired {
+    /// The pod ends only to be started anew under its name, and none of its containers may end for good: what the
+    /// runtime has of it stays, so that restarts go on to be counted.
+    #[must_use]
+    pub fn comes_back(&self) -> bool {
+        let (Some(spec), Some(next)) = (&self.spec, &self.successor) else { return false };
+        self.removed && spec.full_name() == next.full_name() && next.always_restarts()
+    }
+}
+
 /// Pods by uid and by full name.
 #[derive(Resource, Default, Debug)]
 pub struct PodIndex {
@@ -87,6 +97,10 @@ pub struct SourceState {
     pub reading: Option<Ticket>,
     /// It was touched while the read was under way: read again.
     pub again: bool,
+    /// Places whose files were gone at some time since the read under way was asked for.
+    pub removed: BTreeSet<Arc<str>>,
+    /// The same before that: what the read under way shows in these places is new there.
+    pub removed_before: BTreeSet<Arc<str>>,
     /// The objects that count, by uid, as last merged.
     pub items: BTreeMap<PodUid, SourceItem>,
     /// Problems as last reported, so that each is logged once: (origin, message).

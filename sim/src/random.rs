@@ -324,7 +324,14 @@ impl History {
     }
 
     fn remove(&mut self, index: usize) {
+        // Chance of its own: what else happens in a history stays as it was.
+        let back = self.rng.fork().chance(300);
         let slot = &mut self.slots[index];
+        if back && slot.source == Source::File && slot.pod.is_some() {
+            let origin = slot.origin();
+            self.node.remove(Source::File, &origin);
+            return self.write(index);
+        }
         if slot.take() {
             if let (Source::Api, Some(rng)) = (slot.source, &mut self.cluster) {
                 return cluster::delete(&mut self.node, slot, rng);

@@ -65,6 +65,10 @@ scenarios! {
     env_file
     events_closed
     events_lost
+    file_back_at_once
+    file_back_crash
+    file_back_never
+    file_back_unseen
     gc_keeps_per_container
     gc_old_sandbox
     gc_remains

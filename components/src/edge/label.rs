@@ -84,6 +84,9 @@ impl fmt::Display for InputLabel<'_> {
                 if pod.as_str().is_empty() { Ok(()) } else { write!(f, " pod {pod}") }
             }
             Ingress::Sources(SourcesIngress::ManifestsTouched) => f.write_str("ManifestsTouched"),
+            Ingress::Sources(SourcesIngress::ManifestsRemoved { origins }) => {
+                write!(f, "ManifestsRemoved {}", origins.join(" "))
+            }
             Ingress::Store(StoreIngress::CommitFailed { records, message }) => {
                 write!(f, "CommitFailed of {} records: {message}", records.len())
             }

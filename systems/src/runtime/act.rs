@@ -162,7 +162,9 @@ pub(super) fn act_on_pods(
             probes,
             volumes,
             refs,
-            removed: desired.removed || desired.spec.is_none() || node.draining.requested.is_some(),
+            removed: (desired.removed && !desired.comes_back())
+                || desired.spec.is_none()
+                || node.draining.requested.is_some(),
             flow: &mut flow,
             runs: runs_of(&mut runs, children),
             emitter: Emitter { pod: entity, uid: &key.uid, outbox: &mut outbox },
