@@ -500,6 +500,12 @@ pub enum Step {
     UpdateContainer(u16, ContainerId, Size),
     /// `ReadMemory` before limits of memory become lower.
     ReadMemory,
+    /// A pull intent of a container index.
+    WriteIntent(u16),
+    /// The same for the image of a volume index.
+    WriteVolumeIntent(u16),
+    /// Comparison of the logins of a container index with those that its image is recorded with.
+    CompareLogins(u16),
 }
 
 /// A container's entity belongs to its pod's.
@@ -537,6 +543,8 @@ pub struct ContainerRun {
     pub pull_error: String,
     /// How far the pull has come with the logins that there are.
     pub pull: crate::registry::PullTries,
+    /// What a comparison of its logins with recorded ones has shown.
+    pub compared: Option<crate::edge::host::pulls::Compared>,
     /// Do nothing for this container before that, after an error that is no back-off.
     pub retry_at: Option<Mono>,
     /// Why it waits: (reason, message).
@@ -561,11 +569,15 @@ pub enum Progress {
     /// Nothing is being made.
     #[default]
     Idle,
-    /// The image is not here and must be pulled.
+    /// The image is not here.
+    ImageAbsent,
+    /// The image must be pulled.
     ImageMissing,
     /// The image was pulled and has to be found.
     ImagePulled,
-    /// The image is here (`ContainerRun::image`).
+    /// The image is here (`ContainerRun::image`); whether the pod may use it is not known yet.
+    ImageFound,
+    /// The image is here (`ContainerRun::image`) and may be used.
     ImageReady,
     /// The container exists and is to be started.
     Created(ContainerId),

@@ -10,6 +10,7 @@ pub mod host;
 pub mod lanes;
 mod options;
 pub mod probes;
+pub mod pulls;
 pub mod sources;
 mod works;
 

@@ -19,6 +19,7 @@ use crate::rng::Rng;
 use components::edge::sources::Source;
 use components::node::ApiConfig;
 use components::planted::Bug;
+use components::pulls::PullVerification;
 use components::time::Mono;
 use engine::Engine;
 use plan::Slot;
@@ -174,6 +175,8 @@ impl History {
             }
             more
         });
+        // Images are here from the start: what is kept of pulls must stand in nobody's way.
+        options.config.pulls = rng.fork().chance(500).then(PullVerification::default);
         let actions = 8 + rng.below(22);
         let mut node = Node::new(options, faults);
         node.checks.recorder.on = keep;

@@ -111,6 +111,9 @@ scenarios! {
     probe_sidecar
     probe_startup
     probe_startup_fails
+    pull_always_verified
+    pull_intent_left
+    pull_proof
     reboot
     removal
     removal_before_start

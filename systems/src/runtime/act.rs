@@ -1,5 +1,6 @@
 //! Emits what each touched pod needs next, by its stage.
 
+mod access;
 mod collect;
 mod end;
 mod hooks;
