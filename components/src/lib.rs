@@ -17,6 +17,7 @@ pub mod objects;
 pub mod planted;
 pub mod probes;
 pub mod providers;
+pub mod pulls;
 pub mod quantity;
 pub mod registry;
 pub mod resize;

@@ -10,6 +10,7 @@ pub mod host;
 pub mod lanes;
 mod options;
 pub mod probes;
+pub mod pulls;
 pub mod sources;
 mod works;
 
@@ -396,7 +397,9 @@ impl Node {
     pub fn remove(&mut self, source: Source, origin: &str) {
         self.note(|_| format!("remove {origin}"));
         self.content(source).remove(origin);
-        self.touched(source);
+        self.checks.on_manifests(&self.files, &self.url);
+        let gone = SourcesIngress::ManifestsRemoved { origins: vec![origin.into()] };
+        self.told(source, gone);
     }
 
     fn content(&mut self, source: Source) -> &mut Content {
@@ -405,8 +408,12 @@ impl Node {
 
     fn touched(&mut self, source: Source) {
         self.checks.on_manifests(&self.files, &self.url);
+        self.told(source, SourcesIngress::ManifestsTouched);
+    }
+
+    fn told(&mut self, source: Source, fact: SourcesIngress) {
         if source == Source::File && self.options.watch {
-            self.fact(TOUCH_DELAY, Ingress::Sources(SourcesIngress::ManifestsTouched));
+            self.fact(TOUCH_DELAY, Ingress::Sources(fact));
         }
     }
 

@@ -67,6 +67,10 @@ scenarios! {
     events_closed
     events_lost
     events_tell_starts
+    file_back_at_once
+    file_back_crash
+    file_back_never
+    file_back_unseen
     gc_keeps_per_container
     gc_old_sandbox
     gc_remains
@@ -109,6 +113,9 @@ scenarios! {
     probe_sidecar
     probe_startup
     probe_startup_fails
+    pull_always_verified
+    pull_intent_left
+    pull_proof
     reboot
     removal
     removal_before_start

@@ -2,6 +2,7 @@
 
 pub mod identity;
 pub mod provider;
+pub mod pulls;
 pub mod reclaim;
 
 use crate::ids::{Hidden, Sensitive};
@@ -57,6 +58,8 @@ pub enum HostEffect {
     Identity(Box<identity::IdentityEffect>),
     /// Ask a credential provider for logins.
     RunProvider(Box<provider::RunProvider>),
+    /// Look at or change records of image pulls.
+    Pulls(Box<pulls::PullsEffect>),
 }
 
 /// One value of an environment file.
@@ -350,4 +353,6 @@ pub enum HostAnswer {
     Identity(Box<identity::IdentityAnswer>),
     /// To `RunProvider`.
     Provided(Box<provider::Provided>),
+    /// To `Pulls`.
+    Pulls(Box<pulls::PullsAnswer>),
 }

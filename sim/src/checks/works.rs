@@ -234,7 +234,8 @@ impl Checks {
             | HostEffect::ReadMemory { .. }
             | HostEffect::ReadLogins { .. }
             | HostEffect::Identity(_)
-            | HostEffect::RunProvider(_) => {}
+            | HostEffect::RunProvider(_)
+            | HostEffect::Pulls(_) => {}
             HostEffect::SetUpVolume(setup) if self.cleaned.contains(uid) => {
                 let text = format!("volume {} of {uid} is set up although its remains were removed", setup.name());
                 self.violate(text, now);

@@ -61,7 +61,8 @@ impl Host {
             | HostEffect::ReadMemory { .. }
             | HostEffect::ReadLogins { .. }
             | HostEffect::Identity(_)
-            | HostEffect::RunProvider(_) => {}
+            | HostEffect::RunProvider(_)
+            | HostEffect::Pulls(_) => {}
         }
         Ok(None)
     }
