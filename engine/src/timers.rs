@@ -59,6 +59,8 @@ pub enum TimerKind {
     Resizes,
     /// Look at the node's certificates.
     Certificates,
+    /// Ask for the requests for pods' certificates.
+    PodCertificates,
 }
 
 /// A deadline's name.

@@ -87,6 +87,7 @@ scenarios! {
     never_fails
     never_succeeds
     object_bundle
+    object_certificate
     object_env
     object_immutable
     object_outage

@@ -129,6 +129,7 @@ fn publish(
     numbers: Res<ProbeNumbers>,
     tally: Res<counts::Tally>,
     identity: Res<crate::identity::Identity>,
+    pod_certificates: Res<crate::objects::certificates::PodCertificates>,
     mut published: ResMut<Published>,
 ) {
     published.0 = Arc::new(Snapshot {
@@ -146,6 +147,7 @@ fn publish(
         metrics: Arc::new(metrics(&pleg, &outbox, &broken, &tally)),
         probes: Arc::clone(&numbers.series),
         certificates: identity.numbers(),
+        pod_certificates: pod_certificates.states(),
     });
 }
 

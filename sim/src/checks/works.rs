@@ -234,6 +234,7 @@ impl Checks {
             | HostEffect::ReadMemory { .. }
             | HostEffect::ReadLogins { .. }
             | HostEffect::Identity(_)
+            | HostEffect::PodKeys(_)
             | HostEffect::RunProvider(_) => {}
             HostEffect::SetUpVolume(setup) if self.cleaned.contains(uid) => {
                 let text = format!("volume {} of {uid} is set up although its remains were removed", setup.name());
