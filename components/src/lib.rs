@@ -15,6 +15,7 @@ pub mod ids;
 pub mod node;
 pub mod objects;
 pub mod planted;
+pub mod podcerts;
 pub mod probes;
 pub mod providers;
 pub mod pulls;

@@ -3,6 +3,7 @@
 //! [`Objects`], [`PodRefs`] and [`Services`] are written by `systems::objects` only.
 
 use crate::ids::Hidden;
+use crate::podcerts::{CertificateRun, CertificateSlot};
 use crate::time::{Mono, Wall};
 use bevy_ecs::prelude::{Component, Entity, Resource};
 use std::collections::{BTreeMap, BTreeSet};
@@ -223,6 +224,8 @@ pub struct PodRefs {
     pub objects: BTreeSet<ObjectKey>,
     /// Its tokens.
     pub tokens: BTreeMap<TokenKey, TokenRun>,
+    /// Its certificates.
+    pub certificates: BTreeMap<CertificateSlot, CertificateRun>,
 }
 
 /// A service with an address.

@@ -39,6 +39,8 @@ pub struct Snapshot {
     pub probes: Arc<Vec<ProbeSeries>>,
     /// Numbers of the node's certificates.
     pub certificates: Arc<crate::certificates::Certificates>,
+    /// Certificates of pods.
+    pub pod_certificates: Arc<crate::podcerts::CertificateStates>,
 }
 
 impl Snapshot {

@@ -7,6 +7,7 @@ use crate::edge::host::HostPathKind;
 use crate::edge::sources::Source;
 use crate::ids::{PodUid, Sensitive};
 use crate::objects::ObjectRef;
+use crate::podcerts::CertificateSource;
 use crate::probes::{ProbeKind, ProbeSpec};
 use crate::scheduling::Requirement;
 use crate::time::Wall;
@@ -477,6 +478,8 @@ pub enum FileSource {
     },
     /// `clusterTrustBundle`.
     Bundle(BundleSource),
+    /// `podCertificate`.
+    Certificate(Box<CertificateSource>),
 }
 
 /// Trust anchors of the cluster as a file.

@@ -61,6 +61,8 @@ pub enum TimerKind {
     Certificates,
     /// Look for records of pulled images that are gone.
     PullRecords,
+    /// Ask for the requests for pods' certificates.
+    PodCertificates,
 }
 
 /// A deadline's name.

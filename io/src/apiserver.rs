@@ -67,6 +67,7 @@ pub struct ApiPort {
 
 #[derive(Debug)]
 struct Server {
+    counts: Arc<ApiCounts>,
     transport: Transport,
     limits: Limits,
     /// The bootstrap kubeconfig and its client, made when it is first needed.
@@ -82,7 +83,7 @@ impl Server {
         if let Some(transport) = made.as_ref() {
             return Ok(Arc::clone(transport));
         }
-        let transport = Transport::new(&Access::ready(path.clone())).map_err(failed)?;
+        let transport = Transport::new(&Access::ready(path.clone()), &self.counts).map_err(failed)?;
         Ok(Arc::clone(made.insert(Arc::new(transport))))
     }
 }
@@ -101,10 +102,12 @@ impl ApiPort {
     pub fn from_files(access: &Access, rates: Rates, ingress: mpsc::Sender<Ingress>) -> Result<Self, KubeconfigError> {
         // What is wrong with the kubeconfig itself says where it is; what is wrong with a file that it names does not.
         Kubeconfig::read(&access.kubeconfig)?;
-        let transport = Transport::new(access)
+        let counts = Arc::default();
+        let transport = Transport::new(access, &counts)
             .map_err(|message| KubeconfigError::Unusable { path: access.kubeconfig.clone(), message })?;
         let bootstrap = access.bootstrap.clone();
-        let server = Server { transport, limits: Limits::new(rates), bootstrap, bootstrapper: Mutex::default() };
+        let limits = Limits::new(rates);
+        let server = Server { counts, transport, limits, bootstrap, bootstrapper: Mutex::default() };
         Ok(Self { server: Some(server), ingress })
     }
 }
@@ -113,16 +116,16 @@ impl ApiPort {
     /// Counts of its requests; `None` for a node that works on its own.
     #[must_use]
     pub fn counts(&self) -> Option<Arc<ApiCounts>> {
-        self.server.as_ref().map(|server| server.transport.counts())
+        self.server.as_ref().map(|server| Arc::clone(&server.counts))
     }
 }
 
 impl Server {
     /// Waits for the turn of a request.
-    async fn wait(&self, class: Class, method: Method) {
+    async fn wait(&self, transport: &Transport, class: Class, method: Method) {
         let begun = Instant::now();
         self.limits.wait(class).await;
-        self.transport.counts().waited(method.as_str(), begun.elapsed());
+        transport.counts().waited(method.as_str(), begun.elapsed());
     }
 }
 
@@ -134,18 +137,18 @@ impl Port<ApiCall> for ApiPort {
         };
         let answer = match call.effect {
             ApiEffect::Request(request) => {
-                server.wait(request.class, request.method).await;
+                server.wait(&server.transport, request.class, request.method).await;
                 server.transport.request(&request).await.map(|it| ApiAnswer::Answered(Box::new(it)))
             }
-            ApiEffect::Bootstrap(request) => {
-                server.limits.wait(request.class).await;
-                match server.bootstrapper() {
-                    Ok(transport) => transport.request(&request).await.map(|it| ApiAnswer::Answered(Box::new(it))),
-                    Err(error) => Err(error),
+            ApiEffect::Bootstrap(request) => match server.bootstrapper() {
+                Ok(transport) => {
+                    server.wait(&transport, request.class, request.method).await;
+                    transport.request(&request).await.map(|it| ApiAnswer::Answered(Box::new(it)))
                 }
-            }
+                Err(error) => Err(error),
+            },
             ApiEffect::Watch(watch) => {
-                server.wait(watch.class, Method::Get).await;
+                server.wait(&server.transport, watch.class, Method::Get).await;
                 watch::run(&server.transport, call.ticket, &watch, &self.ingress).await
             }
         };

@@ -1,9 +1,10 @@
 //! The node's certificates on disk: keys and requests are made here, certificates are kept beside their keys as the
-//! kubelet keeps them, and a kubeconfig that points to them is written for a node that begins.
+//! kubelet keeps them, and a kubeconfig that points to them is written for a node that begins. Keys of pods stay in memory.
 //!
 //! Decides nothing: when a certificate is asked for and with what is told. Keys never leave the files of `--cert-dir`.
 
 mod first;
+pub(crate) mod podkeys;
 mod store;
 
 pub use self::first::{FirstError, first_start};

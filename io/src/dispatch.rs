@@ -72,11 +72,13 @@ pub enum Kind {
     Api,
     /// Watches at the API server; lasts as long as its connection.
     Watch,
+    /// Makes keys, which takes a processor for seconds.
+    Keys,
 }
 
 impl Kind {
     /// Every kind, in the order of their indices.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Start,
         Self::Stop,
         Self::Pull,
@@ -88,6 +90,7 @@ impl Kind {
         Self::Exec,
         Self::Api,
         Self::Watch,
+        Self::Keys,
     ];
 
     /// The kind of an effect.
@@ -114,6 +117,7 @@ impl Kind {
                 | CriEffect::SetPodCidr { .. }
                 | CriEffect::WatchEvents => Self::Runtime,
             },
+            Effect::Host(HostEffect::PodKeys(_)) => Self::Keys,
             Effect::Host(_) => Self::Host,
             Effect::Sources(_) => Self::Sources,
             Effect::Probes(_) => Self::Probe,
@@ -138,6 +142,7 @@ impl Kind {
             Self::Exec => "exec",
             Self::Api => "api",
             Self::Watch => "watch",
+            Self::Keys => "keys",
         }
     }
 }
@@ -167,6 +172,8 @@ pub struct Limits {
     pub requests: usize,
     /// [`Kind::Watch`].
     pub watches: usize,
+    /// [`Kind::Keys`].
+    pub keys: usize,
     /// Works that wait; one more is answered `Failed` (`Exhausted`).
     pub waiting: usize,
 }
@@ -192,6 +199,8 @@ impl Default for Limits {
             requests: 512,
             // Those that hold a single object each are the many.
             watches: 8192,
+            // As many at once as leave processors to everything else.
+            keys: 1,
             // Ten works for each of 10,000 pods.
             waiting: 100_000,
         }
@@ -214,6 +223,7 @@ impl Limits {
             Kind::Exec => self.execs,
             Kind::Api => self.requests,
             Kind::Watch => self.watches,
+            Kind::Keys => self.keys,
         };
         if limit == 0 { 1 } else { limit }
     }

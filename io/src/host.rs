@@ -30,6 +30,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::certs::podkeys::PodKeys;
 use crate::logind::ShutdownLock;
 use crate::port::Port;
 
@@ -130,6 +131,7 @@ pub struct Host {
 struct Inner {
     config: HostConfig,
     cgroups: Cgroups,
+    keys: PodKeys,
 }
 
 impl Host {
@@ -140,12 +142,12 @@ impl Host {
     pub fn new(config: HostConfig) -> Result<Self, HostError> {
         let mounts = mounts::read()?;
         let cgroups = Cgroups::find(&mounts, &config.cgroup_root)?;
-        Ok(Self { inner: Arc::new(Inner { config, cgroups }) })
+        Ok(Self { inner: Arc::new(Inner { config, cgroups, keys: PodKeys::default() }) })
     }
 
     #[cfg(test)]
     fn with(config: HostConfig, cgroups: Cgroups) -> Self {
-        Self { inner: Arc::new(Inner { config, cgroups }) }
+        Self { inner: Arc::new(Inner { config, cgroups, keys: PodKeys::default() }) }
     }
 }
 
@@ -187,7 +189,7 @@ impl Inner {
             HostEffect::RemoveRemains(gone) => {
                 done(remains::remove(gone, &self.config.pods_dir, &self.config.pod_logs_dir, cancel))
             }
-            HostEffect::SetUpVolume(setup) => volume::set_up(setup, cancel).map(|()| Answer::Nothing),
+            HostEffect::SetUpVolume(setup) => done(volume::set_up(&self.keys.fill(setup), cancel)),
             HostEffect::SetCgroups(cgroups) => self.set_cgroups(cgroups, cancel),
             HostEffect::ReadEnvFiles(keys) => {
                 let found = keys.iter().map(|key| env_file::find(key).map_err(|error| error.message)).collect();
@@ -211,6 +213,11 @@ impl Inner {
                 Ok(answer.map_or(Answer::Nothing, |answer| Answer::Host(HostAnswer::Pulls(Box::new(answer)))))
             }
             HostEffect::RunProvider(_) => Err(HostError::new(FailureClass::Invalid, "programs are not run here")),
+            HostEffect::PodKeys(effect) => match self.keys.run(effect) {
+                Ok(None) => Ok(Answer::Nothing),
+                Ok(Some(request)) => Ok(Answer::Host(HostAnswer::PodKeyMade { request })),
+                Err(error) => Err(HostError::new(FailureClass::Other, error)),
+            },
             HostEffect::Identity(effect) => match crate::certs::run(effect) {
                 Ok(answer) => Ok(Answer::Host(HostAnswer::Identity(Box::new(answer)))),
                 Err(failure) => Err(HostError::new(failure.class, failure.message)),
@@ -228,7 +235,7 @@ impl Inner {
         let mut failed = Vec::new();
         for setup in &prepare.volumes {
             cancel.check()?;
-            if let Err(error) = volume::set_up(setup, cancel) {
+            if let Err(error) = volume::set_up(&self.keys.fill(setup), cancel) {
                 failed.push((Arc::clone(setup.name()), error.message));
             }
         }

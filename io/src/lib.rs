@@ -14,6 +14,7 @@ pub mod logs;
 pub mod metrics;
 pub mod port;
 pub mod probes;
+mod program;
 pub mod server;
 pub mod sources;
 pub mod spdy;

@@ -12,6 +12,7 @@ mod hull;
 pub mod image;
 mod issues;
 pub mod objects;
+pub mod podcerts;
 mod resources;
 mod statics;
 mod tight;

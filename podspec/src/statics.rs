@@ -143,7 +143,7 @@ fn volume_reference(volume: &Volume) -> Option<&'static str> {
         } else if source.cluster_trust_bundle.is_some() {
             Some("clustertrustbundles")
         } else {
-            source.pod_certificate.as_ref().map(|_| "podcertificaterequests")
+            source.pod_certificate.as_ref().map(|_| "podcertificates")
         }
     })
 }

@@ -2,6 +2,7 @@
 //! a warning where the pod still does its work.
 
 use crate::issues::Issues;
+use components::podcerts::KeyType;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Probe, Volume};
 
 /// Ends each refusal of this file.
@@ -80,9 +81,10 @@ fn refuse_volume(path: &str, volume: &Volume, issues: &mut Issues) {
     }
     if let Some(projected) = &volume.projected {
         for (i, source) in projected.sources.iter().flatten().enumerate() {
-            let path = format!("{path}.projected.sources[{i}]");
-            if source.pod_certificate.is_some() {
-                issues.forbidden(&format!("{path}.podCertificate"), NOT_YET);
+            let unknown = source.pod_certificate.as_ref().filter(|it| KeyType::parse(&it.key_type).is_none());
+            if let Some(certificate) = unknown {
+                let path = format!("{path}.projected.sources[{i}].podCertificate.keyType");
+                issues.unsupported(&path, &certificate.key_type, &KeyType::NAMES);
             }
         }
         return;

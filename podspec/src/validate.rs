@@ -1,6 +1,7 @@
 //! The rules of the API server for a v1 Pod, as far as they touch what a static pod may hold. All breaches are listed.
 
 mod amounts;
+mod certificates;
 mod containers;
 mod handlers;
 mod names;

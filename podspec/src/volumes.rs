@@ -5,6 +5,7 @@ use crate::image;
 use crate::resources::parse;
 use components::edge::host::HostPathKind;
 use components::objects::{ObjectKind, ObjectRef};
+use components::podcerts::{CertificateSlot, CertificateSource, KeyType};
 use components::quantity::Quantity;
 use components::scheduling::Requirement;
 use components::spec::{
@@ -82,8 +83,12 @@ pub(super) fn convert(volume: &api::Volume) -> Volume {
         let sources = vec![keys(object, source.items.as_deref(), source.default_mode)];
         VolumeSource::Files { kind: FilesKind::Secret, sources }
     } else if let Some(projected) = &volume.projected {
-        let sources = projected.sources.iter().flatten();
-        let sources = sources.flat_map(|source| projection(source, projected.default_mode)).collect();
+        let sources = projected.sources.iter().flatten().enumerate();
+        let sources = sources.flat_map(|(index, source)| {
+            let source_index = u16::try_from(index).unwrap_or(u16::MAX);
+            projection(source, &volume.name, source_index, projected.default_mode)
+        });
+        let sources = sources.collect();
         VolumeSource::Files { kind: FilesKind::Projected, sources }
     } else if let Some(source) = &volume.image {
         let reference = source.reference.clone().unwrap_or_default();
@@ -113,7 +118,7 @@ fn keys(object: ObjectRef, items: Option<&[api::KeyToPath]>, default_mode: Optio
 }
 
 /// What one source of a projected volume writes.
-fn projection(source: &api::VolumeProjection, mode: Option<i32>) -> Vec<FileSource> {
+fn projection(source: &api::VolumeProjection, volume: &str, index: u16, mode: Option<i32>) -> Vec<FileSource> {
     if let Some(it) = &source.secret {
         return vec![keys(object(ObjectKind::Secret, &it.name, it.optional), it.items.as_deref(), mode)];
     }
@@ -138,8 +143,27 @@ fn projection(source: &api::VolumeProjection, mode: Option<i32>) -> Vec<FileSour
             mode: bits(mode),
         })];
     }
+    if let Some(it) = &source.pod_certificate {
+        let slot = CertificateSlot { volume: volume.into(), source: index };
+        return vec![FileSource::Certificate(Box::new(certificate(it, slot, bits(mode))))];
+    }
     let items = source.downward_api.iter().flat_map(|it| it.items.iter().flatten());
     items.map(|item| FileSource::Known(file(item, mode))).collect()
+}
+
+fn certificate(it: &api::PodCertificateProjection, slot: CertificateSlot, mode: u32) -> CertificateSource {
+    CertificateSource {
+        slot,
+        signer: it.signer_name.clone(),
+        // A type that is not known was refused.
+        key_type: KeyType::parse(&it.key_type).unwrap_or(KeyType::EcdsaP256),
+        seconds: it.max_expiration_seconds,
+        annotations: it.user_annotations.clone().unwrap_or_default(),
+        bundle_path: it.credential_bundle_path.clone().unwrap_or_default(),
+        key_path: it.key_path.clone().unwrap_or_default(),
+        chain_path: it.certificate_chain_path.clone().unwrap_or_default(),
+        mode,
+    }
 }
 
 /// What a label selector asks of labels; an empty one asks for nothing.

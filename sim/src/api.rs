@@ -39,6 +39,8 @@ pub struct ApiServer {
     /// History up to here is forgotten.
     compacted: u64,
     uids: u64,
+    /// Names made so far.
+    generated: u64,
     /// Most objects of a part of a list.
     pub page: Option<usize>,
     /// Tokens issued so far.
@@ -296,7 +298,13 @@ impl ApiServer {
     }
 
     fn post(&mut self, wall: Wall, place: &Place, mut object: Value) -> (u16, Value) {
-        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (mut name, prefix) = (text("/metadata/name"), text("/metadata/generateName"));
+        if name.is_empty() && !prefix.is_empty() {
+            self.generated += 1;
+            name = format!("{prefix}{}", self.generated);
+            object["metadata"]["name"] = json!(name);
+        }
         if name.is_empty() {
             return failure(422, "Invalid", "metadata.name: Required value");
         }

@@ -15,6 +15,7 @@ pub mod sources;
 mod works;
 
 pub use options::Options;
+pub(crate) use options::object;
 
 use crate::api::{ApiServer, WatchState};
 use crate::checks::Checks;
@@ -296,6 +297,7 @@ impl Node {
         self.batch.clear();
         self.stream = None;
         self.watches.clear();
+        self.host.keys.clear();
         self.lanes = Lanes::default();
         self.files.forget();
         self.url.forget();

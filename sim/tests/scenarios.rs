@@ -52,6 +52,7 @@ scenarios! {
     api_replaced
     api_restart
     api_retry_after
+    api_runtime_class
     api_updates
     clock_steps
     commit_fails
@@ -93,6 +94,7 @@ scenarios! {
     never_fails
     never_succeeds
     object_bundle
+    object_certificate
     object_env
     object_immutable
     object_outage

@@ -1,10 +1,11 @@
-//! Objects of the API server that the pods of this node refer to: config maps, secrets, tokens, services.
+//! Objects of the API server that the pods of this node refer to: config maps, secrets, tokens, services, certificates.
 //!
 //! Reads what pods want and what the API server answers; writes [`Objects`], [`PodRefs`] and [`Services`], which
 //! environments and volumes are made from, and touches the pods that an answer concerns. Only objects that some pod
 //! refers to are asked for, each once, whatever the number of pods.
 
 pub(crate) mod bundles;
+pub(crate) mod certificates;
 pub(crate) mod copied;
 mod copy;
 mod references;
@@ -57,9 +58,11 @@ pub fn plugin(engine: &mut Engine) {
     engine.world_mut().init_resource::<Objects>();
     engine.world_mut().insert_resource(Services { watched, ..Services::default() });
     engine.world_mut().insert_resource(Keepers { services, dirty: watched, ..Keepers::default() });
+    engine.world_mut().init_resource::<certificates::PodCertificates>();
     engine.add_systems(
         Phase::Ingest,
-        take_answers
+        (take_answers, certificates::take)
+            .chain_ignore_deferred()
             .in_set(ObjectSystems)
             .in_set(IngestTurn::Objects)
             .after(IngestTurn::Sources)
@@ -67,7 +70,7 @@ pub fn plugin(engine: &mut Engine) {
     );
     engine.add_systems(
         Phase::Plan,
-        (follow_pods, ask_for_tokens, ask_for_objects)
+        (follow_pods, ask_for_tokens, certificates::ask, ask_for_objects)
             .chain_ignore_deferred()
             .in_set(ObjectSystems)
             .in_set(PlanTurn::Objects)
@@ -203,6 +206,7 @@ fn follow_pods(
     mut pods: Query<(&Desired, &Lifecycle, &mut PodRefs)>,
     mut objects: ResMut<Objects>,
     mut keepers: ResMut<Keepers>,
+    mut certificates: ResMut<certificates::PodCertificates>,
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
 ) {
@@ -248,7 +252,8 @@ fn follow_pods(
             refs.version += 1;
         }
         let tokens = references::tokens(spec);
-        let changed = wanted != refs.objects || !tokens.iter().eq(refs.tokens.keys());
+        let certified = certificates::follow(pod, spec, &mut refs, &config, &mut certificates);
+        let changed = certified || wanted != refs.objects || !tokens.iter().eq(refs.tokens.keys());
         refs.tokens.retain(|key, _| tokens.contains(key));
         for key in tokens {
             refs.tokens.entry(key).or_insert_with(|| first_token(config.api.is_some(), now));
@@ -284,14 +289,15 @@ fn release(pod: Entity, key: &ObjectKey, objects: &mut Objects, keepers: &mut Ke
 /// Lets go of what pods that are over referred to.
 fn release_pods(
     touched: Res<Touched>,
-    mut pods: Query<(&Lifecycle, &mut PodRefs)>,
+    mut pods: Query<(&Desired, &Lifecycle, &mut PodRefs)>,
     mut objects: ResMut<Objects>,
     mut keepers: ResMut<Keepers>,
+    mut certificates: ResMut<certificates::PodCertificates>,
     mut outbox: ResMut<Outbox>,
     mut timers: ResMut<Timers>,
 ) {
     for pod in touched.iter() {
-        let Ok((life, mut refs)) = pods.get_mut(pod) else { continue };
+        let Ok((desired, life, mut refs)) = pods.get_mut(pod) else { continue };
         if needs(life.stage) || refs.planned == 0 {
             continue;
         }
@@ -300,6 +306,7 @@ fn release_pods(
         }
         copied::release(pod, &mut keepers.bundles, &mut objects.bundles, &mut outbox);
         copied::release(pod, &mut keepers.classes, &mut objects.classes, &mut outbox);
+        certificates::release(pod, desired.spec.as_deref(), &mut refs, &mut certificates, &mut outbox);
         timers.disarm(TimerKind::Tokens, Owner::Pod(pod));
         *refs = PodRefs { version: refs.version + 1, ..PodRefs::default() };
     }

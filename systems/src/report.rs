@@ -146,6 +146,7 @@ fn publish(
     tally: Res<counts::Tally>,
     identity: Res<crate::identity::Identity>,
     images: Images<'_>,
+    pod_certificates: Res<crate::objects::certificates::PodCertificates>,
     mut published: ResMut<Published>,
 ) {
     published.0 = Arc::new(Snapshot {
@@ -163,6 +164,7 @@ fn publish(
         metrics: Arc::new(CoreMetrics { pulls: images.counts(), ..metrics(&pleg, &outbox, &broken, &tally) }),
         probes: Arc::clone(&numbers.series),
         certificates: identity.numbers(),
+        pod_certificates: pod_certificates.states(),
     });
 }
 

@@ -162,7 +162,11 @@ fn plan(loaded: &Loaded, machine: Machine, root: &Path) -> anyhow::Result<Plan> 
     node.providers = compose::providers::providers(config, flags)?.map(Box::new);
     let access = compose::identity::access(flags, node.identity.as_deref());
     let api = access.map(|access| (access, rates(config)));
-    node.api = api.is_some().then(|| ApiConfig { objects: object_strategy(config), ..ApiConfig::default() });
+    node.api = api.is_some().then(|| ApiConfig {
+        objects: object_strategy(config),
+        pod_certificates: GateSet::from_map(&config.feature_gates).0.enabled("PodCertificateRequest"),
+        ..ApiConfig::default()
+    });
     if api.is_some() {
         node.object = Some(Box::new(compose::object::object(config, flags, &machine)?));
     }

@@ -1,11 +1,13 @@
 //! This host: directories, files, volumes, cgroups.
 
 pub mod identity;
+pub mod podkeys;
 pub mod provider;
 pub mod pulls;
 pub mod reclaim;
 
 use crate::ids::{Hidden, Sensitive};
+use crate::podcerts::PodKey;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -60,6 +62,8 @@ pub enum HostEffect {
     RunProvider(Box<provider::RunProvider>),
     /// Look at or change records of image pulls.
     Pulls(Box<pulls::PullsEffect>),
+    /// Make or forget keys of pods.
+    PodKeys(Box<podkeys::PodKeyEffect>),
 }
 
 /// One value of an environment file.
@@ -220,15 +224,23 @@ pub enum FileContent {
     Text(String),
     /// From an object or a token.
     Hidden(Hidden),
+    /// A key that the host keeps, PEM, and what follows it.
+    Key {
+        /// The key.
+        key: PodKey,
+        /// Certificates, or nothing.
+        then: Arc<str>,
+    },
 }
 
 impl FileContent {
-    /// The bytes to write.
+    /// The bytes to write; `None` where only the host knows them.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Self::Text(text) => text.as_bytes(),
-            Self::Hidden(bytes) => &bytes.0,
+            Self::Text(text) => Some(text.as_bytes()),
+            Self::Hidden(bytes) => Some(&bytes.0),
+            Self::Key { .. } => None,
         }
     }
 }
@@ -355,4 +367,9 @@ pub enum HostAnswer {
     Provided(Box<provider::Provided>),
     /// To `Pulls`.
     Pulls(Box<pulls::PullsAnswer>),
+    /// To `PodKeys`, for a key that was made.
+    PodKeyMade {
+        /// PKCS#10 in base64, made with the key.
+        request: String,
+    },
 }

@@ -192,6 +192,7 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         HostEffect::AllowShutdown => f.write_str("AllowShutdown"),
         HostEffect::ReadMemory { containers, .. } => write!(f, "ReadMemory {} containers", containers.len()),
         HostEffect::RunProvider(it) => write!(f, "RunProvider {}", it.program),
+        HostEffect::PodKeys(it) => f.write_str(it.name()),
         HostEffect::Identity(it) => write!(f, "{} {}", it.name(), it.store().name),
         HostEffect::Pulls(it) => match &**it {
             PullsEffect::Read { .. } => f.write_str("ReadPullRecords"),
@@ -242,6 +243,7 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             PullsAnswer::Recorded(image) => write!(f, "PullRecorded {}", image.image_ref),
             PullsAnswer::Compared(it) => write!(f, "LoginsCompared {:?}", it.known),
         },
+        Answer::Host(HostAnswer::PodKeyMade { .. }) => f.write_str("PodKeyMade"),
         Answer::Host(HostAnswer::Provided(it)) => write!(f, "Provided {} logins", it.logins.len()),
         Answer::Host(HostAnswer::Identity(it)) => match &**it {
             IdentityAnswer::Found { certificate: None, .. } => f.write_str("CertificateFound none"),

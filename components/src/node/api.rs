@@ -10,6 +10,9 @@ pub struct ApiConfig {
     /// `configMapAndSecretChangeDetectionStrategy`.
     #[serde(default)]
     pub objects: ObjectStrategy,
+    /// Feature gate `PodCertificateRequest`: certificates are asked for on behalf of pods.
+    #[serde(default)]
+    pub pod_certificates: bool,
 }
 
 /// How changes of config maps and secrets are noticed.
@@ -27,6 +30,6 @@ pub enum ObjectStrategy {
 impl Default for ApiConfig {
     fn default() -> Self {
         // Enough to use up `kubeAPIQPS` at common latencies; what waits is not yet sent, so the newest status is.
-        Self { status_writes: 16, objects: ObjectStrategy::Watch }
+        Self { status_writes: 16, objects: ObjectStrategy::Watch, pod_certificates: true }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::metrics::{Descriptor, Distribution, Exposition, as_f64};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Upper bounds of the histogram, in seconds; those of client-go.
@@ -40,45 +40,59 @@ struct Measured {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// By method and code.
-    totals: BTreeMap<(&'static str, String), u64>,
-    /// By method.
-    methods: BTreeMap<&'static str, Measured>,
+    /// By host, method and code.
+    totals: BTreeMap<(Arc<str>, &'static str, String), u64>,
+    /// By host and method.
+    methods: BTreeMap<(Arc<str>, &'static str), Measured>,
 }
 
-/// The counts of one server.
-#[derive(Debug)]
+/// The counts of all requests.
+#[derive(Debug, Default)]
 pub struct ApiCounts {
-    host: String,
     seen: Mutex<Seen>,
 }
 
-impl ApiCounts {
-    pub(super) fn new(host: String) -> Self {
-        Self { host, seen: Mutex::default() }
+/// Counts what one client sends.
+#[derive(Debug)]
+pub(super) struct Counter {
+    host: Arc<str>,
+    all: Arc<ApiCounts>,
+}
+
+impl Counter {
+    pub(super) fn new(host: &str, all: &Arc<ApiCounts>) -> Self {
+        Self { host: Arc::from(host), all: Arc::clone(all) }
     }
 
     /// Notes the beginning of an answer, or that there is none.
     pub(super) fn note(&self, method: &'static str, code: Option<u16>, took: Duration) {
         let code = code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.to_string());
-        let mut seen = self.lock();
-        *seen.totals.entry((method, code)).or_default() += 1;
-        seen.methods.entry(method).or_default().took.add(took.as_secs_f64(), &BOUNDS);
+        let mut seen = self.all.lock();
+        *seen.totals.entry((Arc::clone(&self.host), method, code)).or_default() += 1;
+        seen.methods.entry((Arc::clone(&self.host), method)).or_default().took.add(took.as_secs_f64(), &BOUNDS);
     }
 
     /// Notes how long a request waited for its turn.
     pub(super) fn waited(&self, method: &'static str, took: Duration) {
-        self.lock().methods.entry(method).or_default().waited.add(took.as_secs_f64(), &BOUNDS);
+        self.all
+            .lock()
+            .methods
+            .entry((Arc::clone(&self.host), method))
+            .or_default()
+            .waited
+            .add(took.as_secs_f64(), &BOUNDS);
     }
 
     /// Notes the bytes of a request's body and of its answer's.
     pub(super) fn sizes(&self, method: &'static str, sent: usize, received: usize) {
-        let mut seen = self.lock();
-        let measured = seen.methods.entry(method).or_default();
+        let mut seen = self.all.lock();
+        let measured = seen.methods.entry((Arc::clone(&self.host), method)).or_default();
         measured.sent.add(as_f64(sent as u64), &SIZES);
         measured.received.add(as_f64(received as u64), &SIZES);
     }
+}
 
+impl ApiCounts {
     fn lock(&self) -> MutexGuard<'_, Seen> {
         // Numbers only: nothing in there can be half done.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
@@ -111,17 +125,17 @@ impl ApiCounts {
         ];
         for (name, help, part, bounds) in families {
             let mut family = page.family(Descriptor::histogram(name, help));
-            for (method, measured) in &seen.methods {
+            for ((host, method), measured) in &seen.methods {
                 let Took { count, sum, buckets } = part(measured);
                 let buckets = buckets.get(..bounds.len()).unwrap_or_default();
-                let labels = [("host", self.host.as_str()), ("verb", *method)];
+                let labels = [("host", &**host), ("verb", *method)];
                 family.histogram(&labels, Distribution { bounds, buckets, count: *count, sum: *sum });
             }
         }
         let help = "Requests to the API server, by method and status code.";
         let mut family = page.family(Descriptor::counter("rest_client_requests_total", help));
-        for ((method, code), count) in &seen.totals {
-            family.sample(&[("code", code), ("host", &self.host), ("method", method)], as_f64(*count));
+        for ((host, method, code), count) in &seen.totals {
+            family.sample(&[("code", code), ("host", host), ("method", method)], as_f64(*count));
         }
     }
 }
@@ -132,17 +146,20 @@ mod tests {
 
     #[test]
     fn answers_are_counted_by_method_and_code() {
-        let counts = ApiCounts::new("h:6443".to_owned());
+        let all = Arc::default();
+        let counts = Counter::new("h:6443", &all);
+        Counter::new("other", &all).note("GET", Some(200), Duration::ZERO);
         counts.note("GET", Some(200), Duration::from_millis(7));
         counts.note("GET", Some(200), Duration::from_secs(100));
         counts.note("PATCH", None, Duration::ZERO);
         counts.waited("GET", Duration::from_secs(61));
         counts.sizes("PATCH", 64, 2000);
         let mut page = Exposition::default();
-        counts.write(&mut page);
+        all.write(&mut page);
         let text = page.into_text();
         for line in [
             r#"rest_client_requests_total{code="200",host="h:6443",method="GET"} 2"#,
+            r#"rest_client_requests_total{code="200",host="other",method="GET"} 1"#,
             r#"rest_client_requests_total{code="<error>",host="h:6443",method="PATCH"} 1"#,
             r#"rest_client_request_duration_seconds_bucket{host="h:6443",verb="GET",le="0.025"} 1"#,
             r#"rest_client_request_duration_seconds_count{host="h:6443",verb="GET"} 2"#,

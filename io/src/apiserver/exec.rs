@@ -5,23 +5,21 @@ use super::identity::bearer;
 use super::kubeconfig::ExecPlugin;
 use super::pool::Pools;
 use crate::clock::Clock;
+use crate::program;
 use components::ids::Sensitive;
 use components::time::Wall;
 use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::json;
-use std::process::Stdio;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// Longest time that a plugin may take: requests wait for it.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Longest output that is read.
-const MAX_OUTPUT: u64 = 1 << 20;
 
 /// A plugin with what it said last.
 #[derive(Debug)]
@@ -119,26 +117,16 @@ async fn run(plugin: &ExecPlugin) -> Result<Credential, String> {
     command.args(&plugin.args).envs(plugin.env.iter().map(|(name, value)| (name, &value.0)));
     command.env("KUBERNETES_EXEC_INFO", info.to_string());
     // What it says to people goes to our own log.
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound if plugin.install_hint.is_empty() => format!("exec: executable {name} not found"),
-        std::io::ErrorKind::NotFound => format!("exec: executable {name} not found: {}", plugin.install_hint),
-        _ => format!("exec: {name}: {error}"),
-    })?;
-    let output = child.stdout.take();
-    let talk = async {
-        let mut text = Vec::new();
-        if let Some(output) = output {
-            output.take(MAX_OUTPUT).read_to_end(&mut text).await?;
-        }
-        Ok::<_, std::io::Error>((child.wait().await?, text))
-    };
-    let ended = tokio::time::timeout(DEADLINE, talk).await;
-    let (status, text) = ended
+    let said = tokio::time::timeout(DEADLINE, program::run(&mut command, None)).await;
+    let said = said
         .map_err(|_| format!("exec: executable {name} did not end within {} seconds", DEADLINE.as_secs()))?
-        .map_err(|error| format!("exec: {name}: {error}"))?;
-    match status.code() {
-        Some(0) => parse(&text, &plugin.api_version),
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound if plugin.install_hint.is_empty() => format!("exec: executable {name} not found"),
+            ErrorKind::NotFound => format!("exec: executable {name} not found: {}", plugin.install_hint),
+            _ => format!("exec: {name}: {error}"),
+        })?;
+    match said.status.code() {
+        Some(0) => parse(&said.output, &plugin.api_version),
         Some(code) => Err(format!("exec: executable {name} failed with exit code {code}")),
         None => Err(format!("exec: executable {name} was ended by a signal")),
     }

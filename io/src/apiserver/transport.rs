@@ -6,7 +6,7 @@
 mod connect;
 
 use super::Access;
-use super::counts::ApiCounts;
+use super::counts::{ApiCounts, Counter};
 use super::exec::{Credential, Exec};
 use super::identity::Bearer;
 use super::kubeconfig::{Kubeconfig, Pem};
@@ -44,7 +44,7 @@ pub(super) struct Transport {
     access: Access,
     live: ArcSwap<Live>,
     look: Mutex<Look>,
-    counts: Arc<ApiCounts>,
+    counts: Counter,
 }
 
 /// The last look at the files.
@@ -135,20 +135,19 @@ impl Live {
 }
 
 impl Transport {
-    /// Makes the client; the error says what is wrong with the files.
-    pub(super) fn new(access: &Access) -> Result<Self, String> {
+    /// Makes the client, whose requests are counted in `counts`; the error says what is wrong with the files.
+    pub(super) fn new(access: &Access, counts: &Arc<ApiCounts>) -> Result<Self, String> {
         // The files are looked at before they are read: what changes in between is seen at the next look.
         let at = Instant::now();
         let (live, files) = Live::new(access)?;
-        let host = live.kubeconfig.server.authority().map(ToString::to_string).unwrap_or_default();
+        let counts = Counter::new(live.kubeconfig.server.authority().map_or("", |host| host.as_str()), counts);
         let look = Look { at, stamps: stamps(&files), files };
-        let counts = Arc::new(ApiCounts::new(host));
         Ok(Self { access: access.clone(), live: ArcSwap::from_pointee(live), look: Mutex::new(look), counts })
     }
 
     /// Counts of its requests.
-    pub(super) fn counts(&self) -> Arc<ApiCounts> {
-        Arc::clone(&self.counts)
+    pub(super) const fn counts(&self) -> &Counter {
+        &self.counts
     }
 
     /// Sends one request and reads its whole answer.

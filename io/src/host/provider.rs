@@ -1,58 +1,26 @@
 //! Runs a credential provider: a program that reads a request from its input and prints logins.
 
+use crate::program;
 use components::duration::GoDuration;
 use components::edge::host::provider::{KeyType, Provided, RunProvider};
 use components::ids::Sensitive;
 use components::registry::RegistryLogin;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::process::Stdio;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
-
-/// Longest output that is read.
-const MAX_OUTPUT: u64 = 1 << 20;
-/// Longest part of what it says to people that is kept.
-const MAX_COMPLAINT: u64 = 1024;
 
 /// Runs it; the caller bounds the time and drops the future, which ends the program.
 pub(super) async fn run(asked: &RunProvider) -> Result<Provided, String> {
     let name = &asked.program;
     let mut command = Command::new(name);
     command.args(&asked.args).envs(asked.env.iter().map(|(name, value)| (name, &value.0)));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let failed = |what: &dyn std::fmt::Display| format!("credential provider {name}: {what}");
-    let mut child = command.spawn().map_err(|error| failed(&error))?;
-    let (input, output, complaint) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let tell = async {
-        if let Some(mut input) = input {
-            // One that does not read its input has decided already.
-            let _ = input.write_all(asked.request.0.as_bytes()).await;
-        }
-    };
-    let listen = async {
-        let mut text = Vec::new();
-        if let Some(output) = output {
-            output.take(MAX_OUTPUT).read_to_end(&mut text).await?;
-        }
-        Ok::<_, std::io::Error>(text)
-    };
-    let hear = async {
-        let mut text = Vec::new();
-        if let Some(complaint) = complaint {
-            let mut start = complaint.take(MAX_COMPLAINT);
-            start.read_to_end(&mut text).await?;
-            tokio::io::copy(&mut start.into_inner(), &mut tokio::io::sink()).await?;
-        }
-        Ok::<_, std::io::Error>(text)
-    };
-    let ((), text, complaint) = tokio::join!(tell, listen, hear);
-    let (text, complaint) = (text.map_err(|error| failed(&error))?, complaint.map_err(|error| failed(&error))?);
-    let status = child.wait().await.map_err(|error| failed(&error))?;
+    let said = program::run(&mut command, Some(asked.request.0.as_bytes())).await.map_err(|error| failed(&error))?;
+    let (status, complaint) = (said.status, String::from_utf8_lossy(&said.complaint));
     if !status.success() {
-        return Err(failed(&format!("{status}: {}", String::from_utf8_lossy(&complaint).trim())));
+        return Err(failed(&format!("{status}: {}", complaint.trim())));
     }
-    parse(&text, &asked.api_version).map_err(|why| failed(&why))
+    parse(&said.output, &asked.api_version).map_err(|why| failed(&why))
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,8 @@
-//! Families of `/metrics` about the node's certificates. One that is not asked for is not told of.
+//! Families of `/metrics` about certificates: the node's, where they are asked for, and those of pods.
 
 use crate::metrics::{Descriptor, Distribution, Exposition, as_f64};
 use components::certificates::{CertificateNumbers, Certificates, ROTATION_BOUNDS};
+use components::podcerts::CertificateStates;
 use components::time::Wall;
 
 /// Writes the families.
@@ -22,6 +23,18 @@ pub(super) fn write(certificates: &Certificates, now: Wall, page: &mut Expositio
         let (buckets, count, sum) = (serving.rotations.as_slice(), serving.count, serving.seconds);
         let ages = Distribution { bounds: &ROTATION_BOUNDS, buckets, count, sum };
         page.family(Descriptor::histogram(name, help)).histogram(&[], ages);
+    }
+}
+
+/// Writes the family about certificates of pods.
+pub(super) fn write_states(states: &CertificateStates, page: &mut Exposition) {
+    if states.is_empty() {
+        return;
+    }
+    let help = "Certificates that volumes of pods hold, by signer and state.";
+    let mut family = page.family(Descriptor::gauge("kubelet_podcertificate_states", help));
+    for ((signer, state), count) in states {
+        family.sample(&[("signer_name", signer), ("state", state)], as_f64(*count));
     }
 }
 

@@ -37,6 +37,7 @@ pub(super) fn metrics(site: &Site) -> String {
     pleg(&snapshot, &mut page);
     core(&snapshot, &mut page);
     certificates::write(&snapshot.certificates, readers.clock.now().wall, &mut page);
+    certificates::write_states(&snapshot.pod_certificates, &mut page);
     process::write(&mut page);
     streams.write(&mut page);
     site.requests.write(&mut page);

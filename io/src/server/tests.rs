@@ -65,6 +65,28 @@ impl Rig {
         TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
+    /// A server that knows clients of the first authority, whose certificate is in the file.
+    async fn knowing(change: impl FnOnce(&mut ServerConfig)) -> (Self, [Ca; 2], PathBuf) {
+        let (ca, other) = (Ca::new("ca"), Ca::new("other"));
+        let mut path = PathBuf::new();
+        let rig = Self::new(|config| {
+            path = config.tls.cert_dir.join("ca.crt");
+            std::fs::write(&path, ca.0.pem()).unwrap();
+            config.client_ca = Some(path.clone());
+            change(config);
+        })
+        .await;
+        (rig, [ca, other], path)
+    }
+
+    /// What is wrong with a server of this configuration.
+    async fn refused(change: impl FnOnce(&mut ServerConfig)) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = config(&dir);
+        change(&mut config);
+        serve(config, readers(Snapshot::default())).await.unwrap_err().to_string()
+    }
+
     /// `code`, headers and body of one request on the TLS port.
     async fn ask(&self, method: &str, path: &str) -> (u16, String, String) {
         exchange(self.tls(b"http/1.1").await, method, path).await
@@ -339,9 +361,7 @@ async fn debuggers_and_checkpoints_are_answered() {
 #[tokio::test]
 async fn a_taken_port_is_named_with_its_field_and_bad_requests_end_their_connection_only() {
     let rig = Rig::new(|_| {}).await;
-    let dir = tempfile::tempdir().unwrap();
-    let taken = ServerConfig { port: rig.running.kubelet.port(), ..config(&dir) };
-    let error = serve(taken, readers(Snapshot::default())).await.unwrap_err().to_string();
+    let error = Rig::refused(|config| config.port = rig.running.kubelet.port()).await;
     let expect = format!("listen on {} (address and port, --address and --port): Address", rig.running.kubelet);
     assert!(error.starts_with(&expect), "{error}");
     // No TLS where TLS is spoken, garbage where HTTP is, a head beyond every bound.
@@ -408,12 +428,7 @@ impl Ca {
 
 #[tokio::test]
 async fn a_client_is_who_its_certificate_says() {
-    let (ca, other) = (Ca::new("ca"), Ca::new("other"));
-    let files = tempfile::tempdir().unwrap();
-    let path = files.path().join("ca.crt");
-    std::fs::write(&path, ca.0.pem()).unwrap();
-    let rig = Rig::new(|config| {
-        config.client_ca = Some(path.clone());
+    let (rig, [ca, other], path) = Rig::knowing(|config| {
         config.anonymous = false;
         config.always_allow = false;
     })
@@ -439,15 +454,7 @@ async fn a_client_is_who_its_certificate_says() {
 
 #[tokio::test]
 async fn a_bad_certificate_is_refused_even_where_nobody_is_welcome_and_tokens_are_never_nobody() {
-    let (ca, other) = (Ca::new("ca"), Ca::new("other"));
-    let files = tempfile::tempdir().unwrap();
-    let path = files.path().join("ca.crt");
-    std::fs::write(&path, ca.0.pem()).unwrap();
-    let rig = Rig::new(|config| {
-        config.client_ca = Some(path.clone());
-        config.token_webhook = true;
-    })
-    .await;
+    let (rig, [ca, other], path) = Rig::knowing(|config| config.token_webhook = true).await;
     let ask = async |own| exchange(rig.tls_as(b"http/1.1", own).await.unwrap(), "GET", "/healthz").await.0;
     assert_eq!(ask(None).await, 200);
     assert_eq!(ask(Some(ca.client("admin", &[]))).await, 200);
@@ -460,9 +467,7 @@ async fn a_bad_certificate_is_refused_even_where_nobody_is_welcome_and_tokens_ar
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
 
     std::fs::write(&path, "").unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let empty = ServerConfig { client_ca: Some(path.clone()), ..config(&dir) };
-    let error = serve(empty, readers(Snapshot::default())).await.unwrap_err().to_string();
+    let error = Rig::refused(|config| config.client_ca = Some(path.clone())).await;
     assert!(error.contains("ca.crt (authentication.x509.clientCAFile): it holds no certificate"), "{error}");
 }
 

@@ -1,5 +1,6 @@
 //! Rules of volumes whose files are written on the node: `downwardAPI` and `projected`; and of `image`.
 
+use super::certificates;
 use super::containers::{check_resource_ref, is_map_key};
 use super::pod::one_of;
 use super::volumes::goes_up;
@@ -34,6 +35,9 @@ pub(super) fn check(path: &str, volume: &Volume, containers: &BTreeSet<String>, 
             if let Some(bundle) = &source.cluster_trust_bundle {
                 check_bundle(&format!("{path}.clusterTrustBundle"), bundle, &mut paths, issues);
             }
+            if let Some(source) = &source.pod_certificate {
+                certificates::check(&format!("{path}.podCertificate"), source, &mut paths, issues);
+            }
             if let Some(source) = &source.downward_api {
                 let path = format!("{path}.downwardAPI");
                 check_items(&path, source.items.as_deref(), containers, &mut paths, issues);
@@ -60,10 +64,7 @@ fn check_items(
 ) {
     for (i, item) in items.unwrap_or_default().iter().enumerate() {
         let path = format!("{path}.items[{i}]");
-        check_path(&format!("{path}.path"), &item.path, issues);
-        if !item.path.is_empty() && !paths.insert(item.path.clone()) {
-            issues.invalid(&format!("{path}.path"), &item.path, "conflicting duplicate paths");
-        }
+        check_new_path(&format!("{path}.path"), &item.path, paths, issues);
         check_mode(&format!("{path}.mode"), item.mode, issues);
         match (&item.field_ref, &item.resource_field_ref) {
             (None, None) => issues.required(&path, "must name fieldRef or resourceFieldRef"),
@@ -97,9 +98,14 @@ fn check_bundle(path: &str, bundle: &ClusterTrustBundleProjection, paths: &mut B
         }
         _ => {}
     }
-    check_path(&format!("{path}.path"), &bundle.path, issues);
-    if !bundle.path.is_empty() && !paths.insert(bundle.path.clone()) {
-        issues.invalid(&format!("{path}.path"), &bundle.path, "conflicting duplicate paths");
+    check_new_path(&format!("{path}.path"), &bundle.path, paths, issues);
+}
+
+/// Checks a path that no other source of the volume may write.
+pub(super) fn check_new_path(path: &str, value: &str, paths: &mut BTreeSet<String>, issues: &mut Issues) {
+    check_path(path, value, issues);
+    if !value.is_empty() && !paths.insert(value.to_owned()) {
+        issues.invalid(path, value, "conflicting duplicate paths");
     }
 }
 

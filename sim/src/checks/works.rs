@@ -234,6 +234,7 @@ impl Checks {
             | HostEffect::ReadMemory { .. }
             | HostEffect::ReadLogins { .. }
             | HostEffect::Identity(_)
+            | HostEffect::PodKeys(_)
             | HostEffect::RunProvider(_)
             | HostEffect::Pulls(_) => {}
             HostEffect::SetUpVolume(setup) if self.cleaned.contains(uid) => {

@@ -306,6 +306,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::AllowShutdown => "AllowShutdown",
             HostEffect::ReadMemory { .. } => "ReadMemory",
             HostEffect::Identity(effect) => effect.name(),
+            HostEffect::PodKeys(effect) => effect.name(),
             HostEffect::RunProvider(_) => "RunProvider",
             HostEffect::Pulls(effect) => super::pulls::name(effect),
         },

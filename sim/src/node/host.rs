@@ -4,11 +4,13 @@ mod logs;
 
 use crate::runtime::model::Refusal;
 use components::edge::FailureClass;
+use components::edge::host::podkeys::PodKeyEffect;
 use components::edge::host::{
     Cgroup, CleanPod, EnvFileKey, FileContent, HostAnswer, HostEffect, HostPathKind, PrepareContainer, PreparePod,
     VolumeSetup,
 };
 use components::ids::Sensitive;
+use components::podcerts::PodKey;
 use components::time::Mono;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,6 +43,8 @@ pub struct Host {
     pub memory: BTreeMap<String, u64>,
     /// Records of image pulls.
     pub pulls: super::pulls::Records,
+    /// Keys of pods that are in memory.
+    pub keys: BTreeSet<PodKey>,
     /// Values of environment files, by path in the volume and key.
     pub env: BTreeMap<(String, String), Sensitive>,
 }
@@ -83,6 +87,7 @@ impl Host {
                 Ok(Some(HostAnswer::EnvFilesRead(keys.iter().map(|key| Ok(value(key))).collect())))
             }
             HostEffect::AllowShutdown => Ok(None),
+            HostEffect::PodKeys(effect) => Ok(self.key(effect)),
             HostEffect::ReadLogins { .. } => {
                 Ok(Some(HostAnswer::LoginsRead { logins: self.logins.clone(), problems: Vec::new() }))
             }
@@ -132,6 +137,20 @@ impl Host {
         has.unified.extend(wanted.unified.clone());
     }
 
+    fn key(&mut self, effect: &PodKeyEffect) -> Option<HostAnswer> {
+        match effect {
+            PodKeyEffect::Make { key, kind, in_use } => {
+                self.keys.retain(|own| own.pod != key.pod || own.slot != key.slot || Some(own.turn) == *in_use);
+                self.keys.insert(key.clone());
+                Some(HostAnswer::PodKeyMade { request: format!("{kind:?} {}", key.turn) })
+            }
+            PodKeyEffect::Forget { pod } => {
+                self.keys.retain(|own| own.pod != *pod);
+                None
+            }
+        }
+    }
+
     fn set_up(&mut self, volume: &VolumeSetup) -> Result<(), Refusal> {
         match volume {
             VolumeSetup::EmptyDir { place, .. } => {
@@ -139,8 +158,15 @@ impl Host {
             }
             VolumeSetup::Files { place, files, .. } => {
                 self.paths.insert(place.path.clone());
-                let text = |content: &FileContent| String::from_utf8_lossy(content.bytes()).into_owned();
-                let content = files.iter().map(|file| (file.path.clone(), text(&file.content))).collect();
+                let text = |content: &FileContent| match content {
+                    FileContent::Key { key, then } if self.keys.contains(key) => {
+                        Ok(format!("KEY-{}\n{then}", key.turn))
+                    }
+                    FileContent::Key { .. } => Err(Refusal::new(FailureClass::NotFound, "the key is not known")),
+                    other => Ok(String::from_utf8_lossy(other.bytes().unwrap_or_default()).into_owned()),
+                };
+                let all = files.iter().map(|file| Ok((file.path.clone(), text(&file.content)?)));
+                let content = all.collect::<Result<_, Refusal>>()?;
                 self.written.insert(place.path.clone(), content);
             }
             VolumeSetup::HostPath { path, kind, .. } => match kind {

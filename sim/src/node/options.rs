@@ -65,7 +65,8 @@ impl Options {
     }
 }
 
-fn object() -> NodeObjectConfig {
+/// What a simulated node tells of itself.
+pub(crate) fn object() -> NodeObjectConfig {
     NodeObjectConfig {
         register: true,
         labels: BTreeMap::new(),

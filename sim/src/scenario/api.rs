@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! option api on                                  the node takes part in a cluster
+//! option node on                                 and registers itself there
 //! at 1s api create web                           the pod of a block, bound to this node
 //! at 1s api post /api/v1/nodes {"metadata":{"name":"sim"}}
 //! at 5s api patch pods/web {"metadata":{"labels":{"a":"b"}}}

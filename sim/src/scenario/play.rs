@@ -58,6 +58,7 @@ fn make(scenario: &Scenario, plugin: fn(&mut Engine)) -> Result<Node, String> {
             ("watch", "off") => options.watch = false,
             ("url", "on") => options.config.url_source = Some("http://manifests.example/pods".into()),
             ("api", "on") => options.config.api = Some(ApiConfig::default()),
+            ("node", "on") => options.config.object = Some(Box::new(crate::node::object())),
             ("files", "off") => options.config.file_source = false,
             ("end-orphans", "off") => options.config.end_orphans = false,
             ("file-check", time) => options.config.file_check = duration(time)?,

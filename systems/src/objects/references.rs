@@ -1,6 +1,7 @@
 //! What a pod refers to: the objects and tokens that its environment, volumes and pulls need. Reads only the spec.
 
 use components::objects::{ObjectKey, ObjectKind, ObjectRef, TokenKey};
+use components::podcerts::CertificateSource;
 use components::spec::{EnvSource, FileSource, PodSpec, VolumeSource};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,6 +39,14 @@ pub(super) fn tokens(spec: &PodSpec) -> BTreeSet<TokenKey> {
         _ => None,
     };
     sources(spec).filter_map(token).collect()
+}
+
+/// Certificates that volumes show.
+pub(super) fn certificates(spec: &PodSpec) -> impl Iterator<Item = &CertificateSource> {
+    sources(spec).filter_map(|source| match source {
+        FileSource::Certificate(source) => Some(&**source),
+        _ => None,
+    })
 }
 
 fn sources(spec: &PodSpec) -> impl Iterator<Item = &FileSource> {

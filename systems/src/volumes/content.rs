@@ -2,11 +2,13 @@
 //! the pod, resources of its containers, keys of objects, and tokens. Reads only its arguments.
 
 use crate::objects::bundles;
+use crate::objects::certificates::run::NOT_YET;
 use crate::runtime::env::{EnvContext, resource_field};
 use components::edge::host::{FileContent, ProjectedFile};
 use components::ids::Hidden;
 use components::node::{Machine, NodeConfig};
 use components::objects::{ObjectData, ObjectKind, ObjectRef, Objects, PodRefs, Services, TokenKey};
+use components::podcerts::{CertificateSource, PodKey};
 use components::spec::{
     BundleSource, ContainerKind, EnvSource, FileSource, KeyPath, PodSpec, Volume, VolumeFile, VolumeSource,
 };
@@ -48,6 +50,7 @@ pub(super) fn files(sources: &[FileSource], spec: &PodSpec, origin: Origin<'_>) 
                 token(&key, path, *mode, spec, origin, &mut out)
             }
             FileSource::Bundle(source) => anchors(source, spec, origin, &mut out),
+            FileSource::Certificate(source) => certificate(source, spec, origin, &mut out),
         };
         errors.extend(added.err());
     }
@@ -70,6 +73,10 @@ pub(super) fn pending(volume: &Volume, spec: &PodSpec, origin: Origin<'_>) -> bo
             run.is_none_or(|run| run.token.is_none() && run.error.is_none())
         }
         FileSource::Bundle(_) => origin.objects.bundles.pending(),
+        FileSource::Certificate(source) => {
+            let run = origin.refs.certificates.get(&source.slot);
+            run.is_none_or(|run| run.shown.is_none() && run.error.is_none())
+        }
     })
 }
 
@@ -167,6 +174,35 @@ fn anchors(source: &BundleSource, spec: &PodSpec, origin: Origin<'_>, out: &mut 
     Ok(())
 }
 
+/// Adds a key and the certificates that were issued for it.
+fn certificate(
+    source: &CertificateSource,
+    spec: &PodSpec,
+    origin: Origin<'_>,
+    out: &mut Content,
+) -> Result<(), String> {
+    let run = origin.refs.certificates.get(&source.slot);
+    let Some(shown) = run.and_then(|run| run.shown.as_ref()) else {
+        let why = run.and_then(|run| run.error.clone());
+        return Err(why.unwrap_or_else(|| NOT_YET.to_owned()));
+    };
+    let owner = common_user(spec);
+    let closed = owner.is_some() || spec.security.fs_group.is_some();
+    let mode = if closed { 0o600 } else { source.mode };
+    let key = |then| {
+        let key = PodKey { pod: spec.uid.clone(), slot: source.slot.clone(), turn: shown.turn };
+        FileContent::Key { key, then }
+    };
+    let files = [
+        (&source.bundle_path, key(Arc::clone(&shown.chain))),
+        (&source.key_path, key(Arc::from(""))),
+        (&source.chain_path, FileContent::Text(shown.chain.to_string())),
+    ];
+    let named = files.into_iter().filter(|(path, _)| !path.is_empty());
+    out.files.extend(named.map(|(path, content)| ProjectedFile { path: path.clone(), mode, content, owner }));
+    Ok(())
+}
+
 /// The user that all of the pod's containers run as, if it is known.
 fn common_user(spec: &PodSpec) -> Option<u32> {
     let containers = spec.containers.iter().filter(|c| c.kind != ContainerKind::Ephemeral);
@@ -239,6 +275,7 @@ mod tests {
     use super::*;
     use crate::fixtures;
     use components::objects::{Token, TokenRun};
+    use components::podcerts::{CertificateRun, CertificateSlot, Credential, KeyType};
     use components::time::{Mono, Wall};
 
     fn pod() -> PodSpec {
@@ -301,8 +338,9 @@ mod tests {
     #[track_caller]
     fn check_files(sources: &[FileSource], expect: Result<&str, &str>) {
         let got = made(sources, &pod(), true).map(|content| {
-            let one =
-                |f: &ProjectedFile| format!("{}:{:o}:{}", f.path, f.mode, String::from_utf8_lossy(f.content.bytes()));
+            let one = |f: &ProjectedFile| {
+                format!("{}:{:o}:{}", f.path, f.mode, String::from_utf8_lossy(f.content.bytes().unwrap()))
+            };
             content.files.iter().map(one).collect::<Vec<_>>().join(" ")
         });
         assert_eq!(got.as_deref().map_err(String::as_str), expect);
@@ -331,6 +369,43 @@ mod tests {
         assert_eq!(content.versions, ["configmap/m u/1", "secret/s u/2", "token \"\" 3607 until 7"]);
         let shown = format!("{content:?}");
         assert!(!shown.contains("from-secret") && !shown.contains("geheim"), "{shown}");
+    }
+
+    #[test]
+    fn a_certificate_names_its_key_and_shows_its_chain() {
+        let slot = CertificateSlot { volume: "v".into(), source: 2 };
+        let source = CertificateSource {
+            slot: slot.clone(),
+            signer: "example.com/s".to_owned(),
+            key_type: KeyType::Ed25519,
+            seconds: None,
+            annotations: BTreeMap::new(),
+            bundle_path: "both".to_owned(),
+            key_path: String::new(),
+            chain_path: "chain".to_owned(),
+            mode: 0o644,
+        };
+        let sources = [FileSource::Certificate(Box::new(source))];
+        let (config, machine, objects) = (fixtures::node(), Machine::default(), fixtures::objects());
+        let mut refs = PodRefs::default();
+        let made = |refs: &PodRefs| {
+            files(&sources, &pod(), Origin { config: &config, machine: &machine, objects: &objects, refs })
+        };
+        assert_eq!(made(&refs), Err(NOT_YET.to_owned()));
+        let shown = Credential {
+            turn: 3,
+            chain: "CHAIN".into(),
+            refresh_at: Wall(1),
+            not_after: Wall(2),
+            late_told: false,
+            end_told: false,
+        };
+        refs.certificates.insert(slot.clone(), CertificateRun { shown: Some(shown), ..CertificateRun::default() });
+        let found = made(&refs).unwrap().files;
+        let key = PodKey { pod: "uid".into(), slot, turn: 3 };
+        assert_eq!((found[0].path.as_str(), found[1].path.as_str(), found.len()), ("both", "chain", 2));
+        assert_eq!(found[0].content, FileContent::Key { key, then: "CHAIN".into() });
+        assert_eq!(found[1].content, FileContent::Text("CHAIN".to_owned()));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! They do not ask whether ticklet or the reference kubelet is under them: `cargo xtask test --reference` runs both.
 
+#[path = "cases/certificates.rs"]
+mod certificates;
 #[path = "cases/lifecycle.rs"]
 mod lifecycle;
 #[path = "cases/objects.rs"]

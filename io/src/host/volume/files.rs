@@ -79,7 +79,7 @@ fn current(top: &Path) -> Result<Option<PathBuf>, HostError> {
 fn holds(dir: &Path, wanted: &BTreeMap<PathBuf, &ProjectedFile>) -> bool {
     let same = wanted.iter().all(|(path, file)| {
         let path = dir.join(path);
-        fs::read(&path).is_ok_and(|found| found == file.content.bytes())
+        fs::read(&path).is_ok_and(|found| file.content.bytes() == Some(found.as_slice()))
     });
     same && list(dir, Path::new("")).is_ok_and(|found| found.iter().all(|path| wanted.contains_key(path)))
 }
@@ -124,7 +124,8 @@ fn write_all(dir: &Path, wanted: &BTreeMap<PathBuf, &ProjectedFile>) -> Result<(
             .mode(0o600)
             .open(&path)
             .map_err(|error| HostError::io("make file", &path, &error))?;
-        made.write_all(file.content.bytes())
+        let unknown = || HostError::new(FailureClass::NotFound, format!("the key for {} is not known", path.display()));
+        made.write_all(file.content.bytes().ok_or_else(unknown)?)
             .and_then(|()| made.set_permissions(Permissions::from_mode(file.mode & 0o7777)))
             .map_err(|error| HostError::io("write", &path, &error))?;
         if file.owner.is_some() {

@@ -61,6 +61,7 @@ impl Host {
             | HostEffect::ReadMemory { .. }
             | HostEffect::ReadLogins { .. }
             | HostEffect::Identity(_)
+            | HostEffect::PodKeys(_)
             | HostEffect::RunProvider(_)
             | HostEffect::Pulls(_) => {}
         }
