@@ -18,6 +18,7 @@ pub mod planted;
 pub mod podcerts;
 pub mod probes;
 pub mod providers;
+pub mod pulls;
 pub mod quantity;
 pub mod registry;
 pub mod resize;

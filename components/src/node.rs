@@ -109,6 +109,9 @@ pub struct NodeConfig {
     /// Credential providers for image pulls.
     #[serde(default)]
     pub providers: Option<Box<crate::providers::Providers>>,
+    /// Pods prove that they may use images that are here; `None` when that is off.
+    #[serde(default)]
+    pub pulls: Option<crate::pulls::PullVerification>,
 }
 
 impl NodeConfig {
@@ -163,6 +166,7 @@ impl Default for NodeConfig {
             resize: ResizeLimits::default(),
             identity: None,
             providers: None,
+            pulls: None,
         }
     }
 }

@@ -106,12 +106,14 @@ pub struct Objects {
     /// By place.
     pub entries: BTreeMap<ObjectKey, ObjectEntry>,
     /// Trust bundles of the cluster, while some pod refers to one.
-    pub bundles: Bundles,
+    pub bundles: Copied<Bundle>,
+    /// Handlers of the runtime classes, while some pod names one.
+    pub classes: Copied<String>,
 }
 
-/// What is known of all trust bundles.
-#[derive(Default, Debug)]
-pub struct Bundles {
+/// What is known of a collection that is copied whole while some pod refers to it.
+#[derive(Debug)]
+pub struct Copied<T> {
     /// Pods that refer to some.
     pub users: BTreeSet<Entity>,
     /// They were read at least once.
@@ -119,7 +121,21 @@ pub struct Bundles {
     /// Why they could not be read.
     pub error: Option<String>,
     /// By name.
-    pub list: BTreeMap<String, Bundle>,
+    pub list: BTreeMap<String, T>,
+}
+
+impl<T> Default for Copied<T> {
+    fn default() -> Self {
+        Self { users: BTreeSet::new(), synced: false, error: None, list: BTreeMap::new() }
+    }
+}
+
+impl<T> Copied<T> {
+    /// True while they were asked for and nothing went wrong yet.
+    #[must_use]
+    pub const fn pending(&self) -> bool {
+        !self.synced && self.error.is_none()
+    }
 }
 
 /// A `ClusterTrustBundle`.

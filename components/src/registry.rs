@@ -34,6 +34,8 @@ pub struct NodeLogins {
     pub list: Vec<RegistryLogin>,
     /// Those of credential providers.
     pub provided: crate::providers::ProviderRuns,
+    /// What is known of pulls.
+    pub records: crate::pulls::PullRecords,
 }
 
 /// How far a pull has come with the logins that fit the image.
@@ -72,6 +74,14 @@ impl PullTries {
 /// # Errors
 /// What is wrong with it; values are not repeated.
 pub fn logins(text: &[u8], nested: bool) -> Result<Vec<RegistryLogin>, String> {
+    Ok(logins_with_email(text, nested)?.into_iter().map(|(login, _)| login).collect())
+}
+
+/// The same, each with its `email`, which old configurations have.
+///
+/// # Errors
+/// As [`logins`].
+pub fn logins_with_email(text: &[u8], nested: bool) -> Result<Vec<(RegistryLogin, Sensitive)>, String> {
     let broken =
         |error: serde_json::Error| format!("not valid JSON at line {} column {}", error.line(), error.column());
     let mut value: Value = serde_json::from_slice(text).map_err(broken)?;
@@ -91,7 +101,8 @@ pub fn logins(text: &[u8], nested: bool) -> Result<Vec<RegistryLogin>, String> {
                 format!("unable to parse auth field of {server:?}, must be formatted as base64(username:password)")
             })?;
         }
-        out.push(RegistryLogin { server, username: Sensitive(username), password: Sensitive(password) });
+        let email = Sensitive(field("email"));
+        out.push((RegistryLogin { server, username: Sensitive(username), password: Sensitive(password) }, email));
     }
     Ok(out)
 }

@@ -93,6 +93,8 @@ pub struct CoreMetrics {
     pub gauges: Vec<(&'static str, &'static str, f64)>,
     /// What happened to pods since this process began.
     pub pods: Arc<PodCounts>,
+    /// What was counted of images that pods wanted; `None` where pulls are not recorded.
+    pub pulls: Option<Arc<crate::pulls::PullCounts>>,
 }
 
 /// Upper bounds of the times that pods took to start, in seconds; those of the kubelet.

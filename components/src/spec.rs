@@ -104,6 +104,14 @@ impl PodSpec {
         format!("{}_{}", self.name, self.namespace)
     }
 
+    /// True when every main container is started again whatever it ended with.
+    #[must_use]
+    pub fn always_restarts(&self) -> bool {
+        let mut main = self.containers.iter().filter(|c| c.kind == ContainerKind::Main);
+        let always = |policy: Option<RestartPolicy>| policy.unwrap_or(self.restart_policy) == RestartPolicy::Always;
+        main.all(|c| always(c.lifecycle.restart_policy) && c.lifecycle.restart_rules.is_empty())
+    }
+
     /// `name_namespace(uid)`, as messages and events name a pod.
     #[must_use]
     pub fn described(&self) -> String {

@@ -42,6 +42,8 @@ pub enum ImageState {
     Missing,
     /// It was pulled and has to be found.
     Pulled,
+    /// It is here under this id; whether the pod may use it is not known yet.
+    Found(Arc<str>),
     /// It is here under this id.
     Here(Arc<str>),
     /// It could not be had.

@@ -11,6 +11,7 @@
 //! | [`Probes`](crate::probes::Probes) | `systems::probes` |
 //! | [`RuntimeHealth`] | `systems::health` |
 
+use crate::edge::cri::started::StartedObject;
 use crate::edge::cri::{ContainerState, PodInspection, RuntimeInfo, RuntimeList, SandboxState};
 use crate::edge::sources::Source;
 use crate::hooks::{HookKind, HookRun, Kill};
@@ -50,6 +51,16 @@ pub struct Desired {
     pub successor: Option<Arc<PodSpec>>,
 }
 
+impl Desired {
+    /// The pod ends only to be started anew under its name, and none of its containers may end for good: what the
+    /// runtime has of it stays, so that restarts go on to be counted.
+    #[must_use]
+    pub fn comes_back(&self) -> bool {
+        let (Some(spec), Some(next)) = (&self.spec, &self.successor) else { return false };
+        self.removed && spec.full_name() == next.full_name() && next.always_restarts()
+    }
+}
+
 /// Pods by uid and by full name.
 #[derive(Resource, Default, Debug)]
 pub struct PodIndex {
@@ -87,6 +98,10 @@ pub struct SourceState {
     pub reading: Option<Ticket>,
     /// It was touched while the read was under way: read again.
     pub again: bool,
+    /// Places whose files were gone at some time since the read under way was asked for.
+    pub removed: BTreeSet<Arc<str>>,
+    /// The same before that: what the read under way shows in these places is new there.
+    pub removed_before: BTreeSet<Arc<str>>,
     /// The objects that count, by uid, as last merged.
     pub items: BTreeMap<PodUid, SourceItem>,
     /// Problems as last reported, so that each is logged once: (origin, message).
@@ -219,6 +234,10 @@ pub struct Observed {
     pub listing: bool,
     /// The inspection under way leaves the sandboxes out: they are as they were.
     pub containers_only: bool,
+    /// A sandbox that started, as an event shows it, before the work that makes it has ended.
+    pub early: Option<Box<StartedObject>>,
+    /// Something ended of which nothing is known: until the next inspection, events are not taken at their word.
+    pub unsure: bool,
     /// Consecutive failed inspections.
     pub failures: u32,
     /// No inspection before this, after a failed one.
@@ -269,13 +288,16 @@ pub struct InspectRequests {
 impl InspectRequests {
     /// Something may have changed: look at everything that is known of the pod.
     pub fn look(&mut self, pod: Entity) {
-        self.pods.entry(pod).or_default().sandboxes = true;
+        let look = self.pods.entry(pod).or_default();
+        look.sandboxes = true;
+        look.all = true;
     }
 
     /// As [`Self::look`], and list the pod's objects anew.
     pub fn list(&mut self, pod: Entity) {
         let look = self.pods.entry(pod).or_default();
         look.sandboxes = true;
+        look.all = true;
         look.list = true;
     }
 
@@ -290,6 +312,15 @@ impl InspectRequests {
         look.sandboxes = true;
         look.started.push(id);
     }
+
+    /// It is known how this object started: that alone is no reason to look.
+    pub fn shown(&mut self, pod: Entity, id: &str) {
+        let Some(look) = self.pods.get_mut(&pod) else { return };
+        look.started.retain(|started| **started != *id);
+        if look.started.is_empty() && !look.all {
+            self.pods.remove(&pod);
+        }
+    }
 }
 
 /// What to look at.
@@ -299,6 +330,8 @@ pub struct Look {
     pub list: bool,
     /// Look at the sandboxes too.
     pub sandboxes: bool,
+    /// There are other reasons than what has started.
+    pub all: bool,
     /// Objects known to have started.
     pub started: Vec<Arc<str>>,
 }
@@ -486,6 +519,12 @@ pub enum Step {
     UpdateContainer(u16, ContainerId, Size),
     /// `ReadMemory` before limits of memory become lower.
     ReadMemory,
+    /// A pull intent of a container index.
+    WriteIntent(u16),
+    /// The same for the image of a volume index.
+    WriteVolumeIntent(u16),
+    /// Comparison of the logins of a container index with those that its image is recorded with.
+    CompareLogins(u16),
 }
 
 /// A container's entity belongs to its pod's.
@@ -523,6 +562,8 @@ pub struct ContainerRun {
     pub pull_error: String,
     /// How far the pull has come with the logins that there are.
     pub pull: crate::registry::PullTries,
+    /// What a comparison of its logins with recorded ones has shown.
+    pub compared: Option<crate::edge::host::pulls::Compared>,
     /// Do nothing for this container before that, after an error that is no back-off.
     pub retry_at: Option<Mono>,
     /// Why it waits: (reason, message).
@@ -547,11 +588,15 @@ pub enum Progress {
     /// Nothing is being made.
     #[default]
     Idle,
-    /// The image is not here and must be pulled.
+    /// The image is not here.
+    ImageAbsent,
+    /// The image must be pulled.
     ImageMissing,
     /// The image was pulled and has to be found.
     ImagePulled,
-    /// The image is here (`ContainerRun::image`).
+    /// The image is here (`ContainerRun::image`); whether the pod may use it is not known yet.
+    ImageFound,
+    /// The image is here (`ContainerRun::image`) and may be used.
     ImageReady,
     /// The container exists and is to be started.
     Created(ContainerId),

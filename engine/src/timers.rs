@@ -59,6 +59,8 @@ pub enum TimerKind {
     Resizes,
     /// Look at the node's certificates.
     Certificates,
+    /// Look for records of pulled images that are gone.
+    PullRecords,
     /// Ask for the requests for pods' certificates.
     PodCertificates,
 }

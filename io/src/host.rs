@@ -13,6 +13,7 @@ pub mod memory;
 pub(crate) mod mounts;
 mod priority;
 mod provider;
+mod pulls;
 mod remains;
 mod remove;
 mod shared;
@@ -206,6 +207,10 @@ impl Inner {
             HostEffect::ReadLogins { paths } => {
                 let (logins, problems) = logins::read(paths);
                 Ok(Answer::Host(HostAnswer::LoginsRead { logins, problems }))
+            }
+            HostEffect::Pulls(effect) => {
+                let answer = pulls::run(effect)?;
+                Ok(answer.map_or(Answer::Nothing, |answer| Answer::Host(HostAnswer::Pulls(Box::new(answer)))))
             }
             HostEffect::RunProvider(_) => Err(HostError::new(FailureClass::Invalid, "programs are not run here")),
             HostEffect::PodKeys(effect) => match self.keys.run(effect) {

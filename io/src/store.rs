@@ -321,7 +321,7 @@ fn read_or_create(dir: &Path, path: &Path) -> Result<(File, Vec<u8>), StoreError
 
 /// Writes a file beside its place, makes it durable, moves it there and makes that durable. Returns it, open for
 /// writing at its end. On failure the old file stays and nothing else is left.
-fn replace_file(dir: &Path, name: &str, mode: u32, content: &[u8]) -> Result<File, StoreError> {
+pub(crate) fn replace_file(dir: &Path, name: &str, mode: u32, content: &[u8]) -> Result<File, StoreError> {
     let temporary = dir.join(format!("{name}.tmp"));
     let path = dir.join(name);
     let written =

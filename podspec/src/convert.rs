@@ -14,9 +14,10 @@ use components::ids::{PodUid, Sensitive};
 use components::objects::ObjectKind;
 use components::spec::{
     ContainerKind, ContainerPort, ContainerSecuritySpec, ContainerSpec, DnsPolicy, EnvFrom, EnvSource, EnvVar,
-    PodSecurity, PodSpec, RecursiveReadOnly, RestartPolicy, VolumeMount,
+    PodSecurity, PodSpec, RecursiveReadOnly, RestartPolicy, Volume, VolumeMount,
 };
 use k8s_openapi::api::core::v1 as api;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Converts a pod that [`validate`](super::validate) found to be good.
@@ -30,6 +31,7 @@ pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, St
     // A name that overrides is the whole name: there is no other one to go with it.
     let subdomain = if overridden.is_some() { String::new() } else { text(&spec.subdomain) };
     let hostname = overridden.or_else(|| set(&spec.hostname)).unwrap_or_else(|| name.clone());
+    let containers = containers(pod, spec);
     Ok(PodSpec {
         uid: PodUid::from(text(&pod.metadata.uid)),
         namespace: text(&pod.metadata.namespace).into(),
@@ -72,8 +74,8 @@ pub(super) fn convert(pod: &api::Pod, origin: &Origin<'_>) -> Result<PodSpec, St
         overhead: spec.overhead.as_ref().map(resources::list).unwrap_or_default(),
         resources: spec.resources.as_ref().map(resources::requirements),
         scheduling: scheduling::scheduling(spec),
-        volumes: spec.volumes.iter().flatten().map(volumes::convert).collect(),
-        containers: containers(pod, spec),
+        volumes: used_volumes(spec, &containers),
+        containers,
         readiness_gates: spec
             .readiness_gates
             .iter()
@@ -132,6 +134,20 @@ fn containers(pod: &api::Pod, spec: &api::PodSpec) -> Vec<ContainerSpec> {
         made
     });
     init.chain(main).chain(ephemeral).collect()
+}
+
+/// The volumes to set up: upstream leaves alone what no container mounts (`desired_state_of_world_populator.go`), but pulls
+/// the images of all volumes.
+fn used_volumes(spec: &api::PodSpec, containers: &[ContainerSpec]) -> Vec<Volume> {
+    let mut names: BTreeSet<&str> =
+        containers.iter().flat_map(|c| &c.mounts).map(|mount| mount.volume.as_str()).collect();
+    for var in containers.iter().flat_map(|c| &c.env) {
+        if let EnvSource::File { volume, .. } = &var.source {
+            names.insert(volume);
+        }
+    }
+    let used = |volume: &&api::Volume| volume.image.is_some() || names.contains(volume.name.as_str());
+    spec.volumes.iter().flatten().filter(used).map(volumes::convert).collect()
 }
 
 fn container(c: &api::Container, kind: ContainerKind) -> ContainerSpec {
@@ -331,5 +347,19 @@ mod tests {
         assert_eq!(made.env_from, [from("P_", map(true)), from("", secret(false))]);
         let key = |object| EnvSource::Key { object, key: "k".to_owned() };
         assert_eq!((&made.env[0].source, &made.env[1].source), (&key(map(false)), &key(secret(true))));
+    }
+    #[test]
+    fn volumes_that_nobody_mounts_are_left_out_but_for_images() {
+        let spec: api::PodSpec = serde_json::from_value(json!({
+            "volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {"name": "none"}},
+                {"name": "c", "image": {"reference": "r"}}, {"name": "d", "emptyDir": {}}, {"name": "e", "emptyDir": {}}],
+            "initContainers": [{"name": "i", "volumeMounts": [{"name": "d", "mountPath": "/d"}]}],
+            "containers": [{"name": "m", "volumeMounts": [{"name": "a", "mountPath": "/a"}],
+                "env": [{"name": "K", "valueFrom": {"fileKeyRef": {"volumeName": "e", "path": "p", "key": "k"}}}]}],
+        }))
+        .unwrap();
+        let made = used_volumes(&spec, &containers(&api::Pod::default(), &spec));
+        let names: Vec<&str> = made.iter().map(|volume| volume.name.as_ref()).collect();
+        assert_eq!(names, ["a", "c", "d", "e"]);
     }
 }

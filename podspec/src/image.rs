@@ -1,5 +1,14 @@
 //! Image names: what a name says after its repository, and the default tag.
 
+mod reference;
+
+/// Why upstream would not look for `image` at all, in its words; `None` when it is a name of an image.
+#[must_use]
+pub fn problem(image: &str) -> Option<String> {
+    let why = reference::problem(image)?;
+    Some(format!("Failed to apply default image tag {image:?}: couldn't parse image name {image:?}: {why}"))
+}
+
 /// How an image name selects a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Named<'a> {

@@ -9,7 +9,7 @@ mod decode;
 mod defaults;
 mod go_json;
 mod hull;
-mod image;
+pub mod image;
 mod issues;
 pub mod objects;
 pub mod podcerts;

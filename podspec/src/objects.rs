@@ -87,6 +87,16 @@ pub fn bundle(text: &str) -> Result<(String, Bundle), String> {
     Ok((field("/metadata/name"), Bundle { signer: field("/spec/signerName"), labels: labels.collect(), anchors }))
 }
 
+/// Name and handler of a `RuntimeClass`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn runtime_class(text: &str) -> Result<(String, String), String> {
+    let value = parse(text)?;
+    let field = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok((field("/metadata/name"), field("/handler")))
+}
+
 /// What stands between the marks of each certificate, without line breaks. The server lets nothing else in.
 fn certificates(text: &str) -> Vec<String> {
     let bodies = text.split("-----BEGIN CERTIFICATE-----").skip(1);

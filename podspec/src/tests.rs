@@ -538,7 +538,9 @@ fn files_of_volumes_are_checked() {
 
 #[test]
 fn volumes_have_their_compact_form() {
-    let spec = good(&pod(json!({"spec": {"securityContext": {"fsGroupChangePolicy": "OnRootMismatch"}, "volumes": [
+    let mounts = ["h", "d", "p"].map(|name| json!({"name": name, "mountPath": format!("/{name}")}));
+    let user = json!({"name": "user", "image": "busybox", "volumeMounts": mounts});
+    let spec = good(&pod(json!({"spec": {"securityContext": {"fsGroupChangePolicy": "OnRootMismatch"}, "initContainers": [user], "volumes": [
         {"name": "h", "emptyDir": {"medium": "HugePages-2Mi"}},
         {"name": "d", "downwardAPI": {"defaultMode": 256, "items": [
             {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},

@@ -10,6 +10,7 @@ pub mod host;
 pub mod lanes;
 mod options;
 pub mod probes;
+pub mod pulls;
 pub mod sources;
 mod works;
 
@@ -255,8 +256,7 @@ impl Node {
         for event in &events {
             self.note(|_| format!("event {:?} {}", event.change, event.id));
             let Some(stream) = self.stream else { continue };
-            let fact =
-                CriIngress::ContainerChanged { pod: event.pod.clone(), id: event.id.clone(), change: event.change };
+            let fact = bridge::event(&self.runtime, event, self.options.event_statuses);
             for delay in self.faults.event(self.now) {
                 self.at(self.now.after(delay), Event::StreamFact(stream, Ingress::Cri(fact.clone())));
             }
@@ -399,7 +399,9 @@ impl Node {
     pub fn remove(&mut self, source: Source, origin: &str) {
         self.note(|_| format!("remove {origin}"));
         self.content(source).remove(origin);
-        self.touched(source);
+        self.checks.on_manifests(&self.files, &self.url);
+        let gone = SourcesIngress::ManifestsRemoved { origins: vec![origin.into()] };
+        self.told(source, gone);
     }
 
     fn content(&mut self, source: Source) -> &mut Content {
@@ -408,8 +410,12 @@ impl Node {
 
     fn touched(&mut self, source: Source) {
         self.checks.on_manifests(&self.files, &self.url);
+        self.told(source, SourcesIngress::ManifestsTouched);
+    }
+
+    fn told(&mut self, source: Source, fact: SourcesIngress) {
         if source == Source::File && self.options.watch {
-            self.fact(TOUCH_DELAY, Ingress::Sources(SourcesIngress::ManifestsTouched));
+            self.fact(TOUCH_DELAY, Ingress::Sources(fact));
         }
     }
 

@@ -19,6 +19,7 @@ use crate::rng::Rng;
 use components::edge::sources::Source;
 use components::node::ApiConfig;
 use components::planted::Bug;
+use components::pulls::PullVerification;
 use components::time::Mono;
 use engine::Engine;
 use plan::Slot;
@@ -134,6 +135,7 @@ impl History {
         options.bug = setup.bug;
         options.log = keep;
         options.events = rng.chance(700);
+        options.event_statuses = !seed.is_multiple_of(3);
         options.watch = rng.chance(800);
         options.images = vec!["busybox:1".into(), "busybox:2".into()];
         let config = &mut options.config;
@@ -174,6 +176,8 @@ impl History {
             }
             more
         });
+        // Images are here from the start: what is kept of pulls must stand in nobody's way.
+        options.config.pulls = rng.fork().chance(500).then(PullVerification::default);
         let actions = 8 + rng.below(22);
         let mut node = Node::new(options, faults);
         node.checks.recorder.on = keep;
@@ -324,7 +328,14 @@ impl History {
     }
 
     fn remove(&mut self, index: usize) {
+        // Chance of its own: what else happens in a history stays as it was.
+        let back = self.rng.fork().chance(300);
         let slot = &mut self.slots[index];
+        if back && slot.source == Source::File && slot.pod.is_some() {
+            let origin = slot.origin();
+            self.node.remove(Source::File, &origin);
+            return self.write(index);
+        }
         if slot.take() {
             if let (Source::Api, Some(rng)) = (slot.source, &mut self.cluster) {
                 return cluster::delete(&mut self.node, slot, rng);

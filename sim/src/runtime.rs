@@ -18,6 +18,8 @@ use components::time::{Mono, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// Names of its runtimes; the empty one is the default.
+pub(crate) const HANDLERS: [&str; 2] = ["", "runc"];
 /// Exit code of a process that ended by SIGTERM.
 const TERMINATED: i32 = 143;
 /// Exit code of a process that ended by SIGKILL.
@@ -103,6 +105,10 @@ impl Runtime {
         self.advance(now);
         let key = format!("{}_{}_{}_{}", request.name, request.namespace, request.uid, request.attempt);
         self.check_name("sandbox", &key)?;
+        if !HANDLERS.contains(&request.handler.as_str()) {
+            let message = format!("failed to get sandbox runtime: no runtime for {:?} is configured", request.handler);
+            return Err(Refusal::new(FailureClass::Other, message));
+        }
         let host_network = request.namespaces.network == NamespaceMode::Node;
         if !host_network && !self.network_ready {
             return Err(Refusal::new(

@@ -63,8 +63,14 @@ scenarios! {
     crash_while_ending
     drain
     env_file
+    events_bare
     events_closed
     events_lost
+    events_tell_starts
+    file_back_at_once
+    file_back_crash
+    file_back_never
+    file_back_unseen
     gc_keeps_per_container
     gc_old_sandbox
     gc_remains
@@ -108,6 +114,9 @@ scenarios! {
     probe_sidecar
     probe_startup
     probe_startup_fails
+    pull_always_verified
+    pull_intent_left
+    pull_proof
     reboot
     removal
     removal_before_start

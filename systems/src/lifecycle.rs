@@ -336,7 +336,8 @@ fn decide(facts: &Facts<'_>) -> Move {
 
 /// True when nothing of the pod is to be kept.
 fn dropped(facts: &Facts<'_>) -> bool {
-    facts.desired.removed || facts.desired.spec.is_none() || facts.drain.is_some()
+    let removed = facts.desired.removed && !facts.desired.comes_back();
+    removed || facts.desired.spec.is_none() || facts.drain.is_some()
 }
 
 /// Whether something wants the pod to end, with the grace period it then has.
@@ -428,8 +429,9 @@ fn bury_pods(world: &mut World) {
         let Some(desired) = world.get::<Desired>(pod).filter(|_| done) else { continue };
         let keep = desired.spec.is_some() && !desired.removed;
         let successor = desired.successor.clone();
-        let dropped = world.get::<Flow>(pod).is_some_and(|f| f.buried);
-        if keep || !dropped {
+        let leaves = desired.comes_back();
+        let over = world.get::<Flow>(pod).is_some_and(|f| f.buried || (leaves && f.cleaned));
+        if keep || !over {
             continue;
         }
         let Some(key) = world.get::<PodKey>(pod).cloned() else { continue };
@@ -440,6 +442,11 @@ fn bury_pods(world: &mut World) {
         wake(world, next, now.mono);
         if let Some(spec) = successor {
             let heir = pods::spawn_pod(world, &spec, now);
+            if let Some(mut observed) = world.get_mut::<Observed>(heir).filter(|_| leaves) {
+                // It takes over what the runtime still has under its uid.
+                observed.list = true;
+                observed.sandboxes = true;
+            }
             wake(world, Some(heir), now.mono);
         }
     }

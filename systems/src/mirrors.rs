@@ -245,11 +245,18 @@ fn wanted((desired, life): (&Desired, &Lifecycle)) -> Option<Arc<PodSpec>> {
     (life.stage == Stage::Syncing || life.stage == Stage::Done).then(|| Arc::clone(spec))
 }
 
-/// The static pod that a mirror stands for still has containers to stop: it is shown until they have.
+/// The static pod that a mirror stands for still has containers to stop: it is shown until they have, and where it
+/// starts anew then also in between.
 fn ends(pod: Option<(&Desired, &Lifecycle)>, mirror_of: Option<&str>) -> bool {
     pod.is_some_and(|(desired, life)| {
         let own = desired.spec.as_ref().filter(|spec| spec.source != Source::Api);
-        life.stage == Stage::Terminating && own.is_some_and(|spec| Some(hash(spec)) == mirror_of)
+        let shown = match life.stage {
+            Stage::Terminating => true,
+            Stage::Queued => !desired.removed,
+            Stage::Terminated | Stage::Done => desired.comes_back(),
+            Stage::Syncing => false,
+        };
+        shown && own.is_some_and(|spec| Some(hash(spec)) == mirror_of)
     })
 }
 

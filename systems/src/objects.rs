@@ -6,11 +6,13 @@
 
 pub(crate) mod bundles;
 pub(crate) mod certificates;
+pub(crate) mod copied;
 mod copy;
 mod references;
 pub(crate) mod services;
 mod tokens;
 
+use self::copied::{BUNDLES, CLASSES};
 use self::copy::{Keeper, News};
 use crate::apicall;
 use crate::links::LinkSystems;
@@ -40,6 +42,8 @@ struct Keepers {
     services: Option<Reflector>,
     /// All trust bundles, while some pod refers to one.
     bundles: Option<Reflector>,
+    /// All runtime classes, while some pod names one.
+    classes: Option<Reflector>,
     /// Something may be due that no timer is armed for.
     dirty: bool,
 }
@@ -106,7 +110,10 @@ fn take_answers(
             changed.extend(learn(&mut objects, &key, news));
         }
         keepers.dirty = true;
-        changed.extend(bundles::told(&mut keepers.bundles, &mut objects.bundles, fact, now.mono, &mut outbox));
+        let (fact_now, known) = ((fact, now.mono), &mut *objects);
+        let Keepers { bundles, classes, .. } = &mut *keepers;
+        changed.extend(copied::told(&BUNDLES, bundles, &mut known.bundles, fact_now, &mut outbox));
+        changed.extend(copied::told(&CLASSES, classes, &mut known.classes, fact_now, &mut outbox));
         if let Some(reflector) = &mut keepers.services {
             for change in reflector.told(fact, now.mono, &mut outbox) {
                 services::apply(&mut services, change);
@@ -135,7 +142,11 @@ fn take_answers(
                     changed.extend(learn(&mut objects, &key, news));
                 } else if keepers.bundles.as_ref().is_some_and(|it| it.owns(arrived.ticket)) {
                     let (keeper, known) = (&mut keepers.bundles, &mut objects.bundles);
-                    changed.extend(bundles::answered(keeper, known, &arrived.outcome, now.mono));
+                    changed.extend(copied::answered(&BUNDLES, keeper, known, &arrived.outcome, now.mono));
+                    keepers.dirty = true;
+                } else if keepers.classes.as_ref().is_some_and(|it| it.owns(arrived.ticket)) {
+                    let (keeper, known) = (&mut keepers.classes, &mut objects.classes);
+                    changed.extend(copied::answered(&CLASSES, keeper, known, &arrived.outcome, now.mono));
                     keepers.dirty = true;
                 } else if let Some(reflector) = keepers.services.as_mut().filter(|it| it.owns(arrived.ticket)) {
                     let known = (services.synced, services.failed);
@@ -229,12 +240,14 @@ fn follow_pods(
             }
             keepers.dirty = true;
         }
-        if references::bundles(spec) != objects.bundles.users.contains(&pod) {
-            if objects.bundles.users.contains(&pod) {
-                bundles::release(pod, &mut keepers.bundles, &mut objects.bundles, &mut outbox);
-            } else {
-                bundles::refer(pod, config.api.is_some(), seed.0, &mut keepers.bundles, &mut objects.bundles);
-            }
+        let site = (config.api.is_some(), seed.0);
+        let Keepers { bundles, classes, .. } = &mut *keepers;
+        let known = &mut *objects;
+        let wants = (pod, references::bundles(spec));
+        let bundles = copied::follow(&BUNDLES, wants, site, bundles, &mut known.bundles, &mut outbox);
+        let wants = (pod, spec.runtime_class.is_some());
+        let classes = copied::follow(&CLASSES, wants, site, classes, &mut known.classes, &mut outbox);
+        if bundles || classes {
             keepers.dirty = true;
             refs.version += 1;
         }
@@ -291,9 +304,8 @@ fn release_pods(
         for key in &refs.objects {
             release(pod, key, &mut objects, &mut keepers, &mut outbox);
         }
-        if objects.bundles.users.contains(&pod) {
-            bundles::release(pod, &mut keepers.bundles, &mut objects.bundles, &mut outbox);
-        }
+        copied::release(pod, &mut keepers.bundles, &mut objects.bundles, &mut outbox);
+        copied::release(pod, &mut keepers.classes, &mut objects.classes, &mut outbox);
         certificates::release(pod, desired.spec.as_deref(), &mut refs, &mut certificates, &mut outbox);
         timers.disarm(TimerKind::Tokens, Owner::Pod(pod));
         *refs = PodRefs { version: refs.version + 1, ..PodRefs::default() };
@@ -344,17 +356,17 @@ fn ask_for_objects(
         return;
     }
     let now = clock.now.mono;
-    let Keepers { list, by_ticket, services, bundles, dirty } = &mut *keepers;
+    let Keepers { list, by_ticket, services, bundles, classes, dirty } = &mut *keepers;
     *dirty = false;
     for (key, keeper) in list.iter_mut() {
         if let Some(ticket) = keeper.drive(now, &mut outbox) {
             by_ticket.insert(ticket, key.clone());
         }
     }
-    for reflector in services.iter_mut().chain(bundles.iter_mut()) {
+    for reflector in services.iter_mut().chain(bundles.iter_mut()).chain(classes.iter_mut()) {
         reflector.drive(now, "objects", &mut outbox);
     }
-    let whole = services.iter().chain(bundles.iter()).filter_map(Reflector::due);
+    let whole = services.iter().chain(bundles.iter()).chain(classes.iter()).filter_map(Reflector::due);
     if let Some(at) = list.values().filter_map(Keeper::due).chain(whole).min() {
         timers.arm(TimerKind::Objects, Owner::Node, at);
     }

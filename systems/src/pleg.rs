@@ -7,6 +7,7 @@ mod diff;
 mod events;
 mod inspect;
 mod relist;
+mod started;
 
 use crate::turns::ObserveTurn;
 use bevy_ecs::prelude::*;

@@ -5,6 +5,7 @@
 
 mod keyring;
 mod providers;
+pub(crate) mod pulls;
 
 use crate::turns::IngestTurn;
 use bevy_ecs::prelude::*;
@@ -12,11 +13,12 @@ use components::edge::host::{HostAnswer, HostEffect};
 use components::edge::{Answer, Effect, Lane, Outcome, Why};
 use components::node::NodeConfig;
 use components::objects::{ObjectKind, ObjectRef, Objects};
-use components::registry::{NodeLogins, RegistryLogin};
+use components::pulls::TrackedLogin;
+use components::registry::NodeLogins;
 use components::spec::PodSpec;
 use components::time::Mono;
 use components::world::PodIndex;
-use engine::{Clock, Engine, Inbox, NewWork, Outbox, Owner, Phase, Touched};
+use engine::{Clock, Engine, Inbox, NewWork, Outbox, Owner, Phase, TimerKind, Timers, Touched};
 use std::time::Duration;
 
 /// Age at which the node's configuration is read again.
@@ -36,7 +38,8 @@ pub fn plugin(engine: &mut Engine) {
     engine.world_mut().init_resource::<NodeLogins>();
     engine.add_systems(
         Phase::Ingest,
-        take_logins
+        (take_logins, keep_records)
+            .chain_ignore_deferred()
             .in_set(RegistrySystems)
             .after(IngestTurn::Sources)
             .after(IngestTurn::Completions)
@@ -78,6 +81,42 @@ fn take_logins(
     index.by_uid.values().for_each(|pod| touched.add(*pod));
 }
 
+/// Keeps the records of pulls.
+fn keep_records(
+    clock: Res<Clock>,
+    config: Res<NodeConfig>,
+    inbox: Res<Inbox>,
+    index: Res<PodIndex>,
+    mut logins: ResMut<NodeLogins>,
+    mut touched: ResMut<Touched>,
+    mut timers: ResMut<Timers>,
+    mut outbox: ResMut<Outbox>,
+) {
+    if config.pulls.is_none() {
+        return;
+    }
+    let (dir, now) = (pulls::dir(&config.root_dir), clock.now);
+    let records = &mut logins.records;
+    let (was_read, had_failed) = (records.read, records.failed);
+    let mut waited_for = false;
+    for done in &inbox.completions {
+        waited_for |= pulls::take(records, &dir, done.ticket, &done.outcome, now, &mut outbox);
+    }
+    if waited_for {
+        index.by_uid.values().for_each(|pod| touched.add(*pod));
+    }
+    // What earlier runs left is looked at as soon as it is known.
+    let due = timers.node_due(TimerKind::PullRecords) || (records.read && !was_read);
+    pulls::ask(records, &dir, due, now.wall, &mut outbox);
+    if due {
+        timers.arm(TimerKind::PullRecords, Owner::Node, now.mono.after(pulls::PERIOD));
+    }
+    if records.failed && !had_failed {
+        timers.arm(TimerKind::PullRecords, Owner::Node, now.mono.after(pulls::RETRY));
+    }
+    pulls::count(records, config.max_pods);
+}
+
 /// Asks for the node's logins if what is known is too old. False while a pull has to wait for the answer. A node without
 /// a cluster pulls without logins.
 pub(crate) fn ready(logins: &mut NodeLogins, config: &NodeConfig, now: Mono, outbox: &mut Outbox) -> bool {
@@ -107,7 +146,7 @@ pub(crate) fn provided(
     config: &NodeConfig,
     now: Mono,
     outbox: &mut Outbox,
-) -> Option<Vec<RegistryLogin>> {
+) -> Option<Vec<TrackedLogin>> {
     let Some(providers) = &config.providers else { return Some(Vec::new()) };
     match providers::find(image, spec, providers, &logins.provided, now) {
         Ok(found) => Some(found),
@@ -146,16 +185,17 @@ pub(crate) fn for_image(
     spec: &PodSpec,
     objects: &Objects,
     node: &NodeLogins,
-) -> Result<(Vec<RegistryLogin>, Vec<String>), String> {
+) -> Result<(Vec<TrackedLogin>, Vec<String>), String> {
     let (mut own, mut missing) = (Vec::new(), Vec::new());
     for name in spec.pull_secrets.iter().filter(|name| !name.is_empty()) {
         match objects.get(ObjectKind::Secret, &spec.namespace, name) {
-            Ok(Some(secret)) => own.extend(keyring::of_secret(secret)?),
+            Ok(Some(secret)) => own.extend(keyring::tracked(secret, &spec.namespace, name)?),
             Ok(None) | Err(_) => missing.push(name.to_string()),
         }
     }
     let mut out = keyring::fitting(image, &own);
-    out.extend(keyring::fitting(image, &node.list));
+    let nodes: Vec<TrackedLogin> = node.list.iter().map(TrackedLogin::of_node).collect();
+    out.extend(keyring::fitting(image, &nodes));
     Ok((out, missing))
 }
 
@@ -168,6 +208,7 @@ mod tests {
     use std::sync::Arc;
 
     fn node() -> NodeLogins {
+        use components::registry::RegistryLogin;
         let login = |server: &str, username: &str| RegistryLogin {
             server: server.to_owned(),
             username: Sensitive(username.to_owned()),
@@ -190,7 +231,7 @@ mod tests {
         let image = "localhost/a";
         let mut own = node();
         "localhost".clone_into(&mut own.list[0].server);
-        assert_eq!(for_image(image, &spec, &objects, &own).unwrap().0[0].username.0, "node");
+        assert_eq!(for_image(image, &spec, &objects, &own).unwrap().0[0].login.username.0, "node");
         let broken = fixtures::data("2", &[(".dockercfg", "geheim")]);
         let broken = components::objects::ObjectData { kind: "kubernetes.io/dockercfg".to_owned(), ..broken };
         objects.entries.entry(fixtures::place("secret:p")).or_default().state = ObjectState::Here(Arc::new(broken));

@@ -6,6 +6,9 @@ mod counts;
 
 use crate::probes::{ProbeMemos, ProbeNumbers};
 use bevy_ecs::prelude::*;
+use components::node::NodeConfig;
+use components::pulls::PullCounts;
+use components::registry::NodeLogins;
 use components::resize::Resizing;
 use components::snapshot::{CHUNK, Chunk, CoreMetrics, Health, PodView, Snapshot};
 use components::world::{
@@ -118,6 +121,19 @@ impl Slots {
     }
 }
 
+/// What is shown of images.
+#[derive(bevy_ecs::system::SystemParam)]
+struct Images<'w> {
+    config: Res<'w, NodeConfig>,
+    logins: Res<'w, NodeLogins>,
+}
+
+impl Images<'_> {
+    fn counts(&self) -> Option<Arc<PullCounts>> {
+        self.config.pulls.as_ref().map(|_| Arc::clone(&self.logins.records.counts))
+    }
+}
+
 fn publish(
     clock: Res<Clock>,
     slots: Res<Slots>,
@@ -129,6 +145,7 @@ fn publish(
     numbers: Res<ProbeNumbers>,
     tally: Res<counts::Tally>,
     identity: Res<crate::identity::Identity>,
+    images: Images<'_>,
     pod_certificates: Res<crate::objects::certificates::PodCertificates>,
     mut published: ResMut<Published>,
 ) {
@@ -144,7 +161,7 @@ fn publish(
             sources_ready: sources.all_read(),
             events_open: pleg.events_open,
         },
-        metrics: Arc::new(metrics(&pleg, &outbox, &broken, &tally)),
+        metrics: Arc::new(CoreMetrics { pulls: images.counts(), ..metrics(&pleg, &outbox, &broken, &tally) }),
         probes: Arc::clone(&numbers.series),
         certificates: identity.numbers(),
         pod_certificates: pod_certificates.states(),
@@ -166,5 +183,6 @@ fn metrics(pleg: &Pleg, outbox: &Outbox, broken: &InvariantCount, tally: &counts
         ],
         gauges: vec![("ticklet_works_awaited", "", outbox.awaited() as f64)],
         pods: Arc::clone(&tally.counts),
+        pulls: None,
     }
 }

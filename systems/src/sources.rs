@@ -8,7 +8,7 @@ pub(crate) mod bound;
 mod merge;
 
 use crate::pods;
-use crate::sources::merge::{Judged, Op, Read, judge, merge};
+use crate::sources::merge::{Judged, Op, Read, judge, merge, part};
 use crate::turns::IngestTurn;
 use bevy_ecs::prelude::*;
 use components::edge::sources::{Manifest, ManifestProblem, Source, SourcesAnswer, SourcesEffect, SourcesIngress};
@@ -86,7 +86,14 @@ fn ask_for_reads(
     mut timers: ResMut<Timers>,
     mut outbox: ResMut<Outbox>,
 ) {
-    let touched = inbox.sources.iter().any(|SourcesIngress::ManifestsTouched| true);
+    let touched = !inbox.sources.is_empty();
+    let removed = inbox.sources.iter().flat_map(|fact| match fact {
+        SourcesIngress::ManifestsTouched => &[],
+        SourcesIngress::ManifestsRemoved { origins } => origins.as_slice(),
+    });
+    if let Some(state) = states.states.get_mut(&Source::File) {
+        state.removed.extend(removed.cloned());
+    }
     // Pods of the API server are not read but followed.
     for (&source, state) in states.states.iter_mut().filter(|(source, _)| **source != Source::Api) {
         let touched = touched && source == Source::File;
@@ -94,6 +101,7 @@ fn ask_for_reads(
         timers.disarm(timer(source), Owner::Node);
         state.reading = Some(outbox.emit(read(source, rule)));
         state.again = false;
+        state.removed_before.append(&mut state.removed);
     }
 }
 
@@ -184,8 +192,12 @@ fn take_unchanged(world: &mut World, source: Source) {
 /// vanishes later keeps its pods until it is back.
 fn take_failure(world: &mut World, source: Source, failure: &Failure, now: Now) {
     let read = world.resource::<SourceStates>().states.get(&source).is_some_and(|state| state.read);
-    if source == Source::File && failure.class == FailureClass::NotFound && !read {
-        take_manifests(world, source, &[], &[], now);
+    if source == Source::File && failure.class == FailureClass::NotFound {
+        // A directory that vanishes keeps its pods, whatever became of its files first.
+        with_state(world, source, |state| state.removed_before.clear());
+        if !read {
+            take_manifests(world, source, &[], &[], now);
+        }
     }
     fail(world, source, &failure.message);
 }
@@ -234,19 +246,39 @@ fn say(state: &mut SourceState, source: Source, problems: BTreeSet<(Arc<str>, St
 fn take_manifests(world: &mut World, source: Source, manifests: &[Manifest], problems: &[ManifestProblem], now: Now) {
     let Some(state) = world.resource::<SourceStates>().states.get(&source) else { return };
     let node_name = Arc::clone(&world.resource::<NodeConfig>().node_name);
-    let old = &state.items;
-    let read = Read { source, node_name: &node_name, now: now.wall, old, manifests, problems };
+    let (gone, old) = part(&state.items, &state.removed_before);
+    for uid in gone.keys() {
+        if let Some(pod) = remove(world, uid) {
+            world.resource_mut::<Touched>().add(pod);
+            tracing::info!(pod = %uid, "pod source: its file was removed");
+        }
+    }
+    let read = Read { source, node_name: &node_name, now: now.wall, old: &old, manifests, problems };
     let judged = judge(&read, |uid| wanted(world, uid).map(|spec| spec.seen), |uid| taken_by_other(world, uid, source));
-    let ops = merge(old, &judged.items);
+    let ops = merge(&old, &judged.items);
     for (op, uid) in &ops {
-        apply(world, *op, uid, &judged, now);
+        if *op == Op::Add && gone.contains_key(uid) {
+            begin_anew(world, uid, &judged);
+        } else {
+            apply(world, *op, uid, &judged, now);
+        }
     }
     let Judged { items, complaints, .. } = judged;
     with_state(world, source, |state| {
         state.read = true;
+        state.removed_before.clear();
         state.items = items;
         say(state, source, complaints);
     });
+}
+
+/// The file of a pod was removed and one of the same uid is there again: it ends, and then starts anew.
+fn begin_anew(world: &mut World, uid: &PodUid, judged: &Judged) {
+    let pod = world.resource::<PodIndex>().by_uid.get(uid).copied();
+    if let (Some(pod), Some(spec)) = (pod, judged.specs.get(uid)) {
+        succeed(world, pod, spec);
+        tracing::info!(pod = %uid, "pod source: added again");
+    }
 }
 
 /// The spec that is wanted of a pod in the end.

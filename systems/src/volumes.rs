@@ -6,6 +6,7 @@
 
 mod content;
 mod images;
+pub(crate) use self::images::not_present;
 mod mounts;
 mod setup;
 
@@ -71,7 +72,7 @@ fn take_answers(
                     settle(volume, set_up(&arrived.outcome), now);
                 }
             }
-            Step::FindVolumeImage(index) | Step::PullVolumeImage(index) => {
+            Step::FindVolumeImage(index) | Step::WriteVolumeIntent(index) | Step::PullVolumeImage(index) => {
                 let index = usize::from(*index);
                 let source = desired.spec.as_ref().and_then(|spec| spec.volumes.get(index)).map(|v| &v.source);
                 if let (Some(volume), Some(source)) = (volumes.volumes.get_mut(index), source) {

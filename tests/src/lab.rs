@@ -197,6 +197,24 @@ impl Lab {
         self.number.bridge()
     }
 
+    /// Makes the bridge, which the first pod would make: it holds the node's address, which a kubelet looks for and the API
+    /// server asks for before there is a pod.
+    pub fn make_bridge(&self) -> Result<()> {
+        let name = self.bridge();
+        let address = format!("{}/20", self.address());
+        for args in [
+            vec!["link", "add", &name, "type", "bridge"],
+            vec!["addr", "add", &address, "dev", &name],
+            vec!["link", "set", &name, "up"],
+        ] {
+            let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+            process::run(Command::new("ip").args(&args).env("PATH", path), Duration::from_secs(10))?
+                .success()
+                .with_context(|| format!("ip {}", args.join(" ")))?;
+        }
+        Ok(())
+    }
+
     /// The runtime it runs.
     #[must_use]
     pub fn runtime(&self) -> Runtime {

@@ -47,6 +47,8 @@ pub struct Group {
     focus: Option<&'static str>,
     /// A pattern of source files.
     files: Option<&'static str>,
+    /// A pattern of names that are left out.
+    skip: Option<&'static str>,
 }
 
 /// All groups.
@@ -57,6 +59,7 @@ pub const GROUPS: [Group; 4] = [
         labels: "sig-node && Conformance && !Serial && !Disruptive",
         focus: None,
         files: None,
+        skip: None,
     },
     Group {
         name: "node",
@@ -65,6 +68,7 @@ pub const GROUPS: [Group; 4] = [
                  !/^Feature:/ && !Alpha && !BetaOffByDefault",
         focus: None,
         files: None,
+        skip: None,
     },
     Group {
         name: "storage",
@@ -73,6 +77,7 @@ pub const GROUPS: [Group; 4] = [
                  !/^Feature:/ && !Alpha && !BetaOffByDefault",
         focus: Some(r"\[sig-storage\] (ConfigMap|Secrets|Projected|Downward|EmptyDir|HostPath|Subpath)"),
         files: None,
+        skip: None,
     },
     Group {
         name: "e2e-node",
@@ -80,6 +85,8 @@ pub const GROUPS: [Group; 4] = [
         labels: "NodeConformance && !Serial && !Slow && !Flaky && !Alpha && !BetaOffByDefault && !/^Feature:/",
         focus: None,
         files: Some("test/e2e_node/"),
+        // The managers of devices, processors and memory are tested with those.
+        skip: Some(r"Device Plugin Failures"),
     },
 ];
 
@@ -114,7 +121,7 @@ impl Rig {
         let registry = registry::serve(&images)?;
         let mut lab = Lab::start(Runtime::Containerd2)?;
         more_handlers(&mut lab)?;
-        bridge(&lab)?;
+        lab.make_bridge()?;
         let mut cluster = Cluster::start(&lab.dir().join("cluster"))?;
         cluster.start_controllers()?;
         let repositories = lab.dir().join("repositories.yaml");
@@ -163,7 +170,7 @@ impl Rig {
         command.arg("run").arg(format!("--procs={procs}")).arg(format!("--label-filter={}", group.labels));
         command.args(["--timeout=3h", "--poll-progress-after=5m", "--no-color", "--silence-skips", "--succinct"]);
         command.arg(format!("--output-dir={}", out.display())).arg("--json-report=report.json");
-        for (flag, value) in [("focus", focus.or(group.focus)), ("focus-file", group.files)] {
+        for (flag, value) in [("focus", focus.or(group.focus)), ("focus-file", group.files), ("skip", group.skip)] {
             command.args(value.map(|value| format!("--{flag}={value}")));
         }
         command.arg(self.tools.program(group.program)).arg("--").args(self.suite_flags(group, out)?);
@@ -268,23 +275,6 @@ fn more_handlers(lab: &mut Lab) -> Result<()> {
     );
     File::options().append(true).open(lab.dir().join("containerd.toml"))?.write_all(handler.as_bytes())?;
     lab.start_containerd()
-}
-
-/// The node's address is the bridge's, which the first pod would make: the API server asks for it before.
-fn bridge(lab: &Lab) -> Result<()> {
-    let name = lab.bridge();
-    let address = format!("{}/20", lab.address());
-    for args in [
-        vec!["link", "add", &name, "type", "bridge"],
-        vec!["addr", "add", &address, "dev", &name],
-        vec!["link", "set", &name, "up"],
-    ] {
-        let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-        process::run(Command::new("ip").args(&args).env("PATH", path), Duration::from_secs(10))?
-            .success()
-            .with_context(|| format!("ip {}", args.join(" ")))?;
-    }
-    Ok(())
 }
 
 /// A kubelet's defaults, but for what keeps it inside of the lab and what this kind of machine needs.

@@ -46,6 +46,7 @@ impl Rig {
             return None;
         };
         let lab = Lab::start(runtime).unwrap();
+        lab.make_bridge().unwrap();
         let cluster = Cluster::start(&lab.dir().join("cluster")).unwrap();
         let mut node = Node::new(lab).unwrap();
         node.kubeconfig = Some(cluster.kubeconfig("node"));

@@ -25,6 +25,12 @@ const MAX_PANICS: usize = 5;
 /// See [`MAX_PANICS`].
 const PANIC_WINDOW: Duration = Duration::from_secs(600);
 
+/// Shortest time from one tick to the next while many follow each other: a tick for some dozens of facts costs little
+/// more than one for a single fact, and what it asks for leaves together.
+const PACE: Duration = Duration::from_millis(2);
+/// Ticks that may follow each other at once, so that a single pod's steps never wait.
+const SPRINT: u32 = 16;
+
 /// Facts after which the allocator's free memory is worth giving back.
 const BURST: usize = 1000;
 /// Quiet after which there is time for it.
@@ -123,11 +129,17 @@ impl Driver {
         let mut panics: Vec<Instant> = Vec::new();
         let mut ticks = 0;
         let mut thrift = Thrift::default();
+        let mut pace = Pace::new(Instant::now());
         loop {
             let mut batch = std::mem::take(&mut carried);
             let gives_back = thrift.is_due(Instant::now());
             if runtime.block_on(self.wait(engine.next_deadline(), gives_back, &mut batch)) {
                 thrift.gave_back(Instant::now());
+            }
+            if !self.stop.is_cancelled() {
+                // The thread has nothing else to do, and nobody needs to wake it.
+                std::thread::sleep(pace.pause(Instant::now()));
+                self.take_waiting(&mut batch);
             }
             thrift.took(batch.len());
             if self.stop.is_cancelled() {
@@ -161,7 +173,7 @@ impl Driver {
         engine
     }
 
-    /// Waits for a fact or for `deadline`, then takes everything that waits. If memory is to be given back, the first
+    /// Waits for a fact or for `deadline`. If memory is to be given back, the first
     /// quiet moment is used for it; true when that was done.
     async fn wait(&mut self, deadline: Option<Mono>, gives_back: bool, batch: &mut Vec<Ingress>) -> bool {
         let mut gave_back = false;
@@ -178,12 +190,15 @@ impl Driver {
                 self.receive(wait, batch).await;
             }
         }
+        gave_back
+    }
+
+    fn take_waiting(&mut self, batch: &mut Vec<Ingress>) {
         while batch.len() < MAX_BATCH
             && let Ok(fact) = self.ingress.try_recv()
         {
             batch.push(fact);
         }
-        gave_back
     }
 
     /// Waits for facts, `wait` at most.
@@ -243,6 +258,31 @@ impl Driver {
         carried
     }
 }
+
+/// How closely ticks follow each other.
+#[derive(Debug)]
+struct Pace {
+    /// When the last tick was let go.
+    last: Instant,
+    /// Ticks in a row that came within [`PACE`] of the one before.
+    close: u32,
+}
+
+impl Pace {
+    const fn new(now: Instant) -> Self {
+        Self { last: now, close: 0 }
+    }
+
+    /// How long a tick that could begin now is to wait for more facts.
+    fn pause(&mut self, now: Instant) -> Duration {
+        let early = PACE.saturating_sub(now.saturating_duration_since(self.last));
+        self.close = if early.is_zero() { 0 } else { self.close.saturating_add(1) };
+        let pause = if self.close > SPRINT { early } else { Duration::ZERO };
+        self.last = now + pause;
+        pause
+    }
+}
+
 /// When memory is given back: after a burst, and ever more seldom after that, since a burst is followed by what others
 /// ask about it, such as lists of pods over TLS.
 #[derive(Debug, Default)]
@@ -275,6 +315,23 @@ impl Thrift {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ticks_that_follow_each_other_for_long_are_spread() {
+        let (start, step) = (Instant::now(), PACE / 4);
+        let mut pace = Pace::new(start);
+        for n in 1..=SPRINT {
+            assert_eq!(pace.pause(start + step * n), Duration::ZERO, "the first ones go at once");
+        }
+        let now = start + step * (SPRINT + 1);
+        assert_eq!(pace.pause(now), PACE - step);
+        // It began PACE after the one before, and took a step.
+        let now = now + PACE;
+        assert_eq!(pace.pause(now), PACE - step);
+        let now = now + PACE * 3;
+        assert_eq!(pace.pause(now), Duration::ZERO, "after a rest it may run again");
+        assert_eq!(pace.pause(now + step), Duration::ZERO);
+    }
 
     #[test]
     fn memory_is_given_back_after_a_burst_and_ever_more_seldom_then() {

@@ -56,6 +56,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 }
 
 fn node(loaded: Loaded) -> anyhow::Result<ExitCode> {
+    io::host::memory::share_heap();
     let config = &loaded.config;
     let format = if config.logging.format == "json" { LogFormat::Json } else { LogFormat::Text };
     // A second receiver of events cannot be set, which would only mean that one is there already.

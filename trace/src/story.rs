@@ -291,6 +291,9 @@ impl Teller {
                 let ours = self.meant.contains(pod) || owner.is_some_and(|uid| self.meant.contains(uid));
                 if ours { vec![self.names.input(input)] } else { Vec::new() }
             }
+            Ingress::Cri(CriIngress::ObjectStarted { pod, .. }) if self.meant.contains(pod) => {
+                vec![self.names.input(input)]
+            }
             Ingress::Control(_) => vec![self.names.input(input)],
             _ => Vec::new(),
         }

@@ -1,5 +1,8 @@
 //! The container runtime (CRI v1), in our own lean form. Wire types stop at the bridge.
 
+pub mod started;
+
+use self::started::StartedObject;
 use crate::ids::{ContainerId, PodUid, SandboxId, Sensitive};
 use crate::time::Wall;
 use serde::{Deserialize, Serialize};
@@ -242,6 +245,13 @@ pub enum CriIngress {
         id: ContainerId,
         /// What happened.
         change: ContainerChange,
+    },
+    /// A container or sandbox started, and the runtime says what it is since.
+    ObjectStarted {
+        /// Pod uid from the event's sandbox status.
+        pod: PodUid,
+        /// The object.
+        object: Box<StartedObject>,
     },
 }
 

@@ -3,6 +3,7 @@
 pub mod identity;
 pub mod podkeys;
 pub mod provider;
+pub mod pulls;
 pub mod reclaim;
 
 use crate::ids::{Hidden, Sensitive};
@@ -59,6 +60,8 @@ pub enum HostEffect {
     Identity(Box<identity::IdentityEffect>),
     /// Ask a credential provider for logins.
     RunProvider(Box<provider::RunProvider>),
+    /// Look at or change records of image pulls.
+    Pulls(Box<pulls::PullsEffect>),
     /// Make or forget keys of pods.
     PodKeys(Box<podkeys::PodKeyEffect>),
 }
@@ -362,6 +365,8 @@ pub enum HostAnswer {
     Identity(Box<identity::IdentityAnswer>),
     /// To `RunProvider`.
     Provided(Box<provider::Provided>),
+    /// To `Pulls`.
+    Pulls(Box<pulls::PullsAnswer>),
     /// To `PodKeys`, for a key that was made.
     PodKeyMade {
         /// PKCS#10 in base64, made with the key.

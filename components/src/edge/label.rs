@@ -6,6 +6,7 @@ use super::control::ControlIngress;
 use super::cri::{CriAnswer, CriEffect, CriIngress, SandboxConfig};
 use super::hooks::{HooksAnswer, HooksEffect};
 use super::host::identity::IdentityAnswer;
+use super::host::pulls::{PullsAnswer, PullsEffect};
 use super::host::reclaim::RemoveRemains;
 use super::host::{HostAnswer, HostEffect};
 use super::probes::{ProbesAnswer, ProbesEffect};
@@ -83,7 +84,13 @@ impl fmt::Display for InputLabel<'_> {
                 // Some events carry no pod.
                 if pod.as_str().is_empty() { Ok(()) } else { write!(f, " pod {pod}") }
             }
+            Ingress::Cri(CriIngress::ObjectStarted { pod, object }) => {
+                write!(f, "ObjectStarted {} pod {pod}", short_id(object.id()))
+            }
             Ingress::Sources(SourcesIngress::ManifestsTouched) => f.write_str("ManifestsTouched"),
+            Ingress::Sources(SourcesIngress::ManifestsRemoved { origins }) => {
+                write!(f, "ManifestsRemoved {}", origins.join(" "))
+            }
             Ingress::Store(StoreIngress::CommitFailed { records, message }) => {
                 write!(f, "CommitFailed of {} records: {message}", records.len())
             }
@@ -187,6 +194,14 @@ fn host_effect(effect: &HostEffect, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         HostEffect::RunProvider(it) => write!(f, "RunProvider {}", it.program),
         HostEffect::PodKeys(it) => f.write_str(it.name()),
         HostEffect::Identity(it) => write!(f, "{} {}", it.name(), it.store().name),
+        HostEffect::Pulls(it) => match &**it {
+            PullsEffect::Read { .. } => f.write_str("ReadPullRecords"),
+            PullsEffect::WriteIntent { image, .. } => write!(f, "WritePullIntent {image}"),
+            PullsEffect::DropIntent { image, .. } => write!(f, "DropPullIntent {image}"),
+            PullsEffect::Record(it) => write!(f, "RecordPull {} as {}", it.image_ref, it.name),
+            PullsEffect::Compare { image_ref, name, .. } => write!(f, "CompareLogins {image_ref} as {name}"),
+            PullsEffect::Prune { image_refs, .. } => write!(f, "PrunePullRecords {}", image_refs.len()),
+        },
     }
 }
 
@@ -221,6 +236,13 @@ fn done(answer: &Answer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Answer::Host(HostAnswer::MemoryRead { containers, .. }) => {
             write!(f, "MemoryRead {} containers", containers.len())
         }
+        Answer::Host(HostAnswer::Pulls(it)) => match &**it {
+            PullsAnswer::Read { records, intents, .. } => {
+                write!(f, "PullRecordsRead {} images {} intents", records.len(), intents.len())
+            }
+            PullsAnswer::Recorded(image) => write!(f, "PullRecorded {}", image.image_ref),
+            PullsAnswer::Compared(it) => write!(f, "LoginsCompared {:?}", it.known),
+        },
         Answer::Host(HostAnswer::PodKeyMade { .. }) => f.write_str("PodKeyMade"),
         Answer::Host(HostAnswer::Provided(it)) => write!(f, "Provided {} logins", it.logins.len()),
         Answer::Host(HostAnswer::Identity(it)) => match &**it {

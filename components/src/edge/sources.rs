@@ -40,6 +40,11 @@ pub enum SourcesEffect {
 pub enum SourcesIngress {
     /// Something in the manifest directory was created, changed, renamed or removed.
     ManifestsTouched,
+    /// Files of the manifest directory were deleted or moved away; by now others may lie in their places.
+    ManifestsRemoved {
+        /// Their paths, sorted.
+        origins: Vec<Arc<str>>,
+    },
 }
 
 /// What a read brought.

@@ -1,132 +1,99 @@
 //! One connection to a CRI socket. Answers are taken raw, so that lists need not be built and a wrong answer is
 //! told from a refusal.
+//!
+//! gRPC is spoken over HTTP/2 directly, without a general client: with one peer on a unix socket nothing of its queues,
+//! its tasks for each call and its retrying is wanted.
 
-use std::marker::PhantomData;
+mod answers;
+mod line;
 
-use bytes::{Buf, Bytes};
-use http::uri::PathAndQuery;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::Request;
 use prost::Message;
-use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder, Streaming};
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::Status;
 
+use self::answers::Answers;
+use self::line::Line;
 use super::EndpointError;
 use super::failure::CallError;
 
-/// Largest answer that is taken: four times what the Go kubelet takes, about 50,000 containers in one list.
-const MAX_ANSWER: usize = 64 << 20;
-
-/// Bytes of one answer that may be on their way at once. Large lists should not wait for window updates.
-const STREAM_WINDOW: u32 = 4 << 20;
-
-/// Bytes of all answers that may be on their way at once; above the stream window, so that no answer blocks others.
-const CONNECTION_WINDOW: u32 = 32 << 20;
+/// What stands before each message: a flag of compression and four bytes of length.
+const HEAD: usize = 5;
 
 /// Calls methods over one connection, which is made on demand and shared by all clones.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    endpoint: Endpoint,
-    grpc: Grpc<Channel>,
+    line: Arc<Line>,
 }
 
 impl Client {
     pub(super) fn new(endpoint: &str) -> Result<Self, EndpointError> {
-        let wrong = |reason| EndpointError { endpoint: endpoint.to_owned(), reason };
         let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
         if !path.starts_with('/') {
-            return Err(wrong("must be unix:// and an absolute path"));
+            return Err(EndpointError {
+                endpoint: endpoint.to_owned(),
+                reason: "must be unix:// and an absolute path",
+            });
         }
-        let endpoint = Endpoint::from_shared(format!("unix://{path}"))
-            .map_err(|_| wrong("is not a valid address"))?
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW);
-        Ok(Self::on(endpoint))
+        Ok(Self { line: Arc::new(Line::to(PathBuf::from(path))) })
     }
 
     /// A client of the same runtime with a connection of its own.
     pub(super) fn apart(&self) -> Self {
-        Self::on(self.endpoint.clone())
-    }
-
-    fn on(endpoint: Endpoint) -> Self {
-        let grpc = Grpc::new(endpoint.connect_lazy()).max_decoding_message_size(MAX_ANSWER);
-        Self { endpoint, grpc }
+        Self { line: Arc::new(self.line.apart()) }
     }
 
     /// Calls a method and decodes its answer.
     pub(super) async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CallError>
     where
-        Q: Message + 'static,
+        Q: Message,
         A: Message + Default,
     {
         A::decode(self.raw(path, request).await?).map_err(|error| CallError::garbage(path, error))
     }
 
     /// Calls a method and returns its answer as it came.
-    pub(super) async fn raw<Q>(&self, path: &'static str, request: Q) -> Result<Bytes, CallError>
-    where
-        Q: Message + 'static,
-    {
-        let mut grpc = self.grpc.clone();
-        grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
-        let answer = grpc.unary(Request::new(request), PathAndQuery::from_static(path), Raw::default()).await?;
-        Ok(answer.into_inner())
+    pub(super) async fn raw<Q: Message>(&self, path: &'static str, request: Q) -> Result<Bytes, CallError> {
+        let mut answers = self.stream(path, request).await?;
+        let answer = answers.message().await?;
+        while answers.message().await?.is_some() {}
+        answer.ok_or_else(|| Status::internal("the answer is missing").into())
     }
 
-    /// Opens a stream of answers.
-    pub(super) async fn stream<Q>(&self, path: &'static str, request: Q) -> Result<Streaming<Bytes>, CallError>
-    where
-        Q: Message + 'static,
-    {
-        let mut grpc = self.grpc.clone();
-        grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
-        let path = PathAndQuery::from_static(path);
-        Ok(grpc.server_streaming(Request::new(request), path, Raw::default()).await?.into_inner())
+    /// Opens a stream of answers; waits for the beginning of the response.
+    pub(super) async fn stream<Q: Message>(&self, path: &'static str, request: Q) -> Result<Answers, CallError> {
+        let body = framed(&request)?;
+        drop(request);
+        let mut sender = self.line.sender().await?;
+        let (response, mut stream) = sender.send_request(head(path)?, false).map_err(line::refused)?;
+        stream.send_data(body, true).map_err(line::refused)?;
+        Ok(Answers::of(response.await.map_err(line::refused)?)?)
     }
 }
 
-/// Encodes requests, leaves answers as they are.
-struct Raw<Q>(PhantomData<Q>);
-
-impl<Q> Default for Raw<Q> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
+fn head(path: &'static str) -> Result<Request<()>, Status> {
+    let uri = http::Uri::builder().scheme("http").authority("localhost").path_and_query(path).build();
+    Request::post(uri.map_err(|error| Status::internal(error.to_string()))?)
+        .version(http::Version::HTTP_2)
+        .header(http::header::TE, "trailers")
+        .header(http::header::CONTENT_TYPE, "application/grpc")
+        .header(http::header::USER_AGENT, concat!("ticklet/", env!("CARGO_PKG_VERSION")))
+        .body(())
+        .map_err(|error| Status::internal(error.to_string()))
 }
 
-impl<Q: Message + 'static> Codec for Raw<Q> {
-    type Encode = Q;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self::Encoder {
-        Self::default()
-    }
-
-    fn decoder(&mut self) -> Self::Decoder {
-        Self::default()
-    }
-}
-
-impl<Q: Message> Encoder for Raw<Q> {
-    type Item = Q;
-    type Error = Status;
-
-    fn encode(&mut self, item: Q, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        item.encode(buffer).map_err(|error| Status::internal(error.to_string()))
-    }
-}
-
-impl<Q> Decoder for Raw<Q> {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        // Splits the receive buffer, without a copy.
-        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
-    }
+/// A message with its head.
+fn framed(message: &impl Message) -> Result<Bytes, Status> {
+    let length = message.encoded_len();
+    let stated = u32::try_from(length).map_err(|_| Status::resource_exhausted("the request is too large"))?;
+    let mut body = BytesMut::with_capacity(HEAD + length);
+    body.put_u8(0);
+    body.put_u32(stated);
+    message.encode(&mut body).map_err(|error| Status::internal(error.to_string()))?;
+    Ok(body.freeze())
 }
 
 #[cfg(test)]

@@ -4,16 +4,19 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use components::edge::cri::{ContainerChange, CriIngress};
+use components::edge::cri::started::StartedObject;
+use components::edge::cri::{ContainerChange, ContainerState, CriIngress};
 use components::edge::{FailureClass, Ingress};
-use components::ids::{ContainerId, PodUid};
+use components::ids::{ContainerId, PodUid, SandboxId};
 use futures_util::FutureExt;
+use prost::Message;
 use proto::runtime::v1 as pb;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::client::Client;
 use super::failure::CallError;
+use super::from_proto;
 use super::wire::{Fields, WireError};
 
 const PATH: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
@@ -80,9 +83,10 @@ async fn tell(ingress: &mpsc::Sender<Ingress>, fact: CriIngress) -> bool {
     ingress.send(Ingress::Cri(fact)).await.is_ok()
 }
 
-/// Reads id, kind and pod of a `ContainerEventResponse`; the statuses it carries are jumped over.
+/// Reads id, kind and pod of a `ContainerEventResponse`, and of an object that started its status; the others that it
+/// carries are jumped over.
 fn read_event(event: &Bytes) -> Result<CriIngress, WireError> {
-    let (mut id, mut kind, mut pod) = ("", 0, "");
+    let (mut id, mut kind, mut pod, mut sandbox) = ("", 0, "", None);
     for field in Fields::of(event) {
         let field = field?;
         match field.number {
@@ -90,15 +94,11 @@ fn read_event(event: &Bytes) -> Result<CriIngress, WireError> {
             2 => kind = field.number()?,
             // The sandbox status; field 2 is its metadata, and field 2 of that the pod's uid.
             4 => {
+                sandbox = Some(field.bytes()?);
                 for part in Fields::of(field.bytes()?) {
                     let part = part?;
                     if part.number == 2 {
-                        for item in Fields::of(part.bytes()?) {
-                            let item = item?;
-                            if item.number == 2 {
-                                pod = item.text()?;
-                            }
-                        }
+                        pod = text_of(part.bytes()?, 2)?;
                     }
                 }
             }
@@ -112,13 +112,50 @@ fn read_event(event: &Bytes) -> Result<CriIngress, WireError> {
         // 2, and kinds of the future: whatever it was, the pod is to be looked at.
         _ => ContainerChange::Stopped,
     };
+    if let (ContainerChange::Started, Some(sandbox)) = (change, sandbox)
+        && let Some(object) = started(event, id, sandbox)
+    {
+        return Ok(CriIngress::ObjectStarted { pod: PodUid::from(pod), object: Box::new(object) });
+    }
     Ok(CriIngress::ContainerChanged { pod: PodUid::from(pod), id: ContainerId::from(id), change })
+}
+
+/// The text of a field of this number; empty when there is none.
+fn text_of(message: &[u8], number: u32) -> Result<&str, WireError> {
+    let mut text = "";
+    for field in Fields::of(message) {
+        let field = field?;
+        if field.number == number {
+            text = field.text()?;
+        }
+    }
+    Ok(text)
+}
+
+/// What the event says of the object that started. `None` where it says nothing, or that the object has ended since:
+/// then the pod is looked at.
+fn started(event: &Bytes, id: &str, sandbox: &[u8]) -> Option<StartedObject> {
+    let sandbox_id = text_of(sandbox, 1).ok().filter(|id| !id.is_empty())?;
+    if sandbox_id == id {
+        let status = pb::PodSandboxStatus::decode(sandbox).ok()?;
+        return from_proto::sandbox_status(SandboxId::from(id), status).started();
+    }
+    for field in Fields::of(event).flatten().filter(|field| field.number == 5) {
+        let container = field.bytes().ok()?;
+        if text_of(container, 1).ok()? == id {
+            let status = pb::ContainerStatus::decode(container).ok()?;
+            let status = from_proto::container_status(ContainerId::from(id), SandboxId::from(sandbox_id), status);
+            let size = status.size;
+            let whole = status.state == ContainerState::Running && !status.name.is_empty();
+            return whole.then_some(StartedObject::Container { status, size });
+        }
+    }
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prost::Message;
 
     #[track_caller]
     fn check(event: &pb::ContainerEventResponse, expect: (&str, &str, ContainerChange)) {
@@ -151,6 +188,43 @@ mod tests {
         check(&event, ("", "c1", ContainerChange::Created));
         event.container_event_type = 77;
         check(&event, ("", "c1", ContainerChange::Stopped));
+    }
+
+    #[test]
+    fn what_started_comes_with_its_status() {
+        let running = pb::ContainerState::ContainerRunning as i32;
+        let container = |id: &str, state| pb::ContainerStatus {
+            id: id.into(),
+            metadata: Some(pb::ContainerMetadata { name: id.into(), attempt: 2 }),
+            state,
+            ..Default::default()
+        };
+        let mut event = pb::ContainerEventResponse {
+            container_id: "c1".into(),
+            container_event_type: 1,
+            created_at: 5,
+            pod_sandbox_status: Some(pb::PodSandboxStatus {
+                id: "s1".into(),
+                metadata: Some(pb::PodSandboxMetadata { name: "n".into(), uid: "u".into(), ..Default::default() }),
+                ..Default::default()
+            }),
+            containers_statuses: vec![container("c0", running), container("c1", running)],
+        };
+        let read = |event: &pb::ContainerEventResponse| read_event(&event.encode_to_vec().into()).unwrap();
+        let CriIngress::ObjectStarted { pod, object } = read(&event) else { panic!() };
+        let StartedObject::Container { status, size: None } = *object else { panic!() };
+        assert_eq!((pod.as_str(), &*status.name, status.sandbox.as_str(), status.attempt), ("u", "c1", "s1", 2));
+        event.container_id = "s1".into();
+        let CriIngress::ObjectStarted { object, .. } = read(&event) else { panic!() };
+        assert!(matches!(*object, StartedObject::Sandbox { name, .. } if name == "n"));
+        // What has ended since is looked at.
+        event.pod_sandbox_status.as_mut().unwrap().state = pb::PodSandboxState::SandboxNotready as i32;
+        check(&event, ("u", "s1", ContainerChange::Started));
+        event.container_id = "c1".into();
+        event.containers_statuses[1].state = pb::ContainerState::ContainerExited as i32;
+        check(&event, ("u", "c1", ContainerChange::Started));
+        event.containers_statuses.clear();
+        check(&event, ("u", "c1", ContainerChange::Started));
     }
 
     #[test]

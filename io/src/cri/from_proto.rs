@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use components::edge::cri::started::StartedObject;
 use components::edge::cri::{
     ContainerState, ContainerStatus, CriAnswer, FoundImage, ListedImage, PodInspection, RuntimeHandler, RuntimeInfo,
     RuntimeSize, SandboxState, SandboxStatus,
@@ -80,6 +81,14 @@ pub(super) fn handlers(status: &pb::StatusResponse) -> Vec<RuntimeHandler> {
 
 pub(super) fn found_image(image: pb::Image) -> FoundImage {
     FoundImage { image_ref: image.id.into(), uid: image.uid.map(|uid| uid.value), username: image.username }
+}
+
+impl InspectedSandbox {
+    /// As an event carries it; `None` when it is not ready.
+    pub(super) fn started(self) -> Option<StartedObject> {
+        let Self { status, namespace, name } = self;
+        (status.state == SandboxState::Ready).then_some(StartedObject::Sandbox { namespace, name, status })
+    }
 }
 
 pub(super) fn sandbox_status(id: SandboxId, status: pb::PodSandboxStatus) -> InspectedSandbox {

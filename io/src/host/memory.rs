@@ -17,6 +17,21 @@ pub fn give_back() {
     }
 }
 
+/// All threads take memory from one heap; called before there are others. A heap of its own for each thread grows by a
+/// page at a time, each with a call of the kernel, and keeps what the thread once needed.
+#[cfg(target_env = "gnu")]
+pub fn share_heap() {
+    #[expect(unsafe_code, reason = "a setting of the C library's allocator")]
+    // SAFETY: it sets one number under the allocator's own lock; one that it does not know is ignored.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Other C libraries have one heap.
+#[cfg(not(target_env = "gnu"))]
+pub const fn share_heap() {}
+
 #[cfg(target_env = "gnu")]
 fn trim() {
     #[expect(unsafe_code, reason = "a call of the C library without arguments that could be wrong")]

@@ -4,6 +4,7 @@ use super::routes::Site;
 use super::{certificates, process};
 use crate::metrics::{Descriptor, Distribution, Exposition, as_f64};
 use components::edge::sources::Source;
+use components::pulls::PullCounts;
 use components::snapshot::{PodCounts, PodView, START_BOUNDS, Snapshot};
 use components::status::{ContainerReport, ReportedState};
 use components::world::Stage;
@@ -41,6 +42,9 @@ pub(super) fn metrics(site: &Site) -> String {
     streams.write(&mut page);
     site.requests.write(&mut page);
     happened(&snapshot.metrics.pods, &mut page);
+    if let Some(counts) = &snapshot.metrics.pulls {
+        pulls(counts, &mut page);
+    }
     for write in &readers.metrics {
         write(&mut page);
     }
@@ -145,6 +149,42 @@ fn happened(counts: &PodCounts, page: &mut Exposition) {
             Distribution { bounds: &START_BOUNDS, buckets: &starts.buckets, count: starts.count, sum: starts.seconds };
         page.family(Descriptor::histogram(name, help)).histogram(&[], seen);
     }
+}
+
+/// Images that pods wanted, and the records of pulls.
+fn pulls(counts: &PullCounts, page: &mut Exposition) {
+    let help = "Images that containers wanted, by pull policy, whether they were here and whether a pull was needed.";
+    let mut family = page.family(Descriptor::counter("kubelet_image_manager_ensure_image_requests_total", help));
+    for ((policy, here, pull), count) in &counts.wanted {
+        let labels = [("pull_policy", *policy), ("present_locally", *here), ("pull_required", *pull)];
+        family.sample(&labels, as_f64(*count));
+    }
+    let help = "Checks whether a pod may use an image that is here, by what was found.";
+    let mut family = page.family(Descriptor::counter("kubelet_imagemanager_image_mustpull_checks_total", help));
+    for (result, count) in &counts.checks {
+        family.sample(&[("result", result)], as_f64(*count));
+    }
+    let mut gauge = |name, help, value| page.single(Descriptor::gauge(name, help), value);
+    gauge(
+        "kubelet_imagemanager_ondisk_pullintents",
+        "Pulls that began and have no record yet.",
+        as_f64(counts.intents),
+    );
+    gauge("kubelet_imagemanager_ondisk_pulledrecords", "Records of pulled images.", as_f64(counts.records));
+    // Everything is kept in memory; the kubelet keeps so many of each.
+    let percent = |count: u64, kept: u32| (as_f64(count) * 100.0 / f64::from(kept.max(1))).min(100.0).floor();
+    let name = "kubelet_imagemanager_inmemory_pullintents_usage_percent";
+    gauge(
+        name,
+        "Part of the cache of intents that is used.",
+        percent(counts.intents, counts.max_pods.saturating_mul(2)),
+    );
+    let name = "kubelet_imagemanager_inmemory_pulledrecords_usage_percent";
+    gauge(
+        name,
+        "Part of the cache of records that is used.",
+        percent(counts.records, counts.max_pods.saturating_mul(5)),
+    );
 }
 
 fn all(pod: &Arc<PodView>) -> impl Iterator<Item = &ContainerReport> {

@@ -7,6 +7,7 @@ use crate::metrics::Descriptor;
 use crate::stats::StatsConfig;
 use components::ids::PodUid;
 use components::node::NodeConfig;
+use components::pulls::PullCounts;
 use components::snapshot::{Chunk, CoreMetrics, Health, PodView};
 use components::status::{ContainerReport, Phase, PodStatus, ReportedState};
 use components::time::{Mono, Wall};
@@ -188,6 +189,13 @@ fn snapshot() -> Snapshot {
             counters: vec![("ticklet_ticks_total", "", 5), ("x_total", "b", 2), ("x_total", "a", 1)],
             gauges: vec![("ticklet_works_awaited", "", 3.0)],
             pods: Arc::default(),
+            pulls: Some(Arc::new(PullCounts {
+                wanted: [(("never", "true", "false"), 2)].into(),
+                checks: [("mustAuthenticate", 1)].into(),
+                intents: 1,
+                records: 4,
+                max_pods: 10,
+            })),
         }),
         ..Snapshot::default()
     }
@@ -261,6 +269,12 @@ async fn metrics_tell_of_pods_core_process_and_parts() {
         "kubelet_pleg_last_seen_seconds 1700000000",
         "ticklet_ticks_total 5",
         "x_total{kind=\"a\"} 1",
+        "kubelet_image_manager_ensure_image_requests_total{pull_policy=\"never\",present_locally=\"true\",pull_required=\"false\"} 2",
+        "kubelet_imagemanager_image_mustpull_checks_total{result=\"mustAuthenticate\"} 1",
+        "kubelet_imagemanager_ondisk_pullintents 1",
+        "kubelet_imagemanager_inmemory_pullintents_usage_percent 5",
+        "kubelet_imagemanager_ondisk_pulledrecords 4",
+        "kubelet_imagemanager_inmemory_pulledrecords_usage_percent 8",
         "ticklet_test 7",
     ] {
         assert!(body.lines().any(|found| found == line), "{line}\nnot in\n{body}");

@@ -1,14 +1,16 @@
-//! Watches the manifest paths and says that something was touched. It says too much rather than too little: what is
-//! there now is found out by a read.
+//! Watches the manifest paths and says that something was touched, and which files went. It says too much rather than too
+//! little: what is there now is found out by a read.
 
 use components::edge::Ingress;
 use components::edge::sources::SourcesIngress;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::{AsFd as _, AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
@@ -26,11 +28,11 @@ pub(super) async fn watch(path: PathBuf, ingress: mpsc::Sender<Ingress>) {
             Ok(mut watch) => {
                 was_there = true;
                 // What happened before the watch stood was not seen.
-                if tell(&ingress).await.is_err() {
+                if tell(&ingress, BTreeSet::new()).await.is_err() {
                     return;
                 }
                 while watch.changed().await {
-                    if tell(&ingress).await.is_err() {
+                    if tell(&ingress, std::mem::take(&mut watch.removed)).await.is_err() {
                         return;
                     }
                 }
@@ -48,8 +50,13 @@ pub(super) async fn watch(path: PathBuf, ingress: mpsc::Sender<Ingress>) {
     }
 }
 
-async fn tell(ingress: &mpsc::Sender<Ingress>) -> Result<(), ()> {
-    ingress.send(Ingress::Sources(SourcesIngress::ManifestsTouched)).await.map_err(|_| ())
+async fn tell(ingress: &mpsc::Sender<Ingress>, removed: BTreeSet<Arc<str>>) -> Result<(), ()> {
+    let fact = if removed.is_empty() {
+        SourcesIngress::ManifestsTouched
+    } else {
+        SourcesIngress::ManifestsRemoved { origins: removed.into_iter().collect() }
+    };
+    ingress.send(Ingress::Sources(fact)).await.map_err(|_| ())
 }
 
 /// The kernel's queue as something to wait for.
@@ -66,6 +73,8 @@ struct Watch {
     folder: PathBuf,
     /// Only this name counts; every name that does not begin with a dot without it.
     name: Option<OsString>,
+    /// Files that went since this was told last.
+    removed: BTreeSet<Arc<str>>,
     over: bool,
 }
 
@@ -89,7 +98,7 @@ impl Watch {
         inotify.add_watch(&folder, what)?;
         #[expect(deprecated, reason = "its replacement is unsafe; `Queue` owns its descriptor and never replaces it")]
         let queue = AsyncFd::new(Queue(inotify))?;
-        Ok(Self { queue, folder, name, over: false })
+        Ok(Self { queue, folder, name, removed: BTreeSet::new(), over: false })
     }
 
     /// Waits for a change that counts. False when the watch is over, after one last true.
@@ -148,7 +157,7 @@ impl Watch {
         counts
     }
 
-    fn names(&self, event: &InotifyEvent) -> bool {
+    fn names(&mut self, event: &InotifyEvent) -> bool {
         let Some(name) = &event.name else { return false };
         let ours = match &self.name {
             Some(ours) => ours == name,
@@ -157,6 +166,11 @@ impl Watch {
         // A plain file is still being written when it appears; its closing tells.
         let unfinished = event.mask.contains(AddWatchFlags::IN_CREATE)
             && std::fs::symlink_metadata(self.folder.join(name)).is_ok_and(|m| m.is_file() && m.nlink() == 1);
+        // A single file that vanishes is a path that cannot be read, which is no removal.
+        let went = event.mask.intersects(AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM);
+        if ours && went && self.name.is_none() {
+            self.removed.insert(self.folder.join(name).to_string_lossy().into());
+        }
         ours && !unfinished
     }
 }
@@ -187,11 +201,23 @@ mod tests {
 
         #[track_caller]
         fn told(&mut self) -> impl Future<Output = ()> + '_ {
+            self.told_without(&[])
+        }
+
+        /// Something is told, and that these files went.
+        #[track_caller]
+        fn told_without<'a>(&'a mut self, removed: &'a [&str]) -> impl Future<Output = ()> + 'a {
             let place = std::panic::Location::caller();
             async move {
                 let fact =
                     timeout(SOON, self.facts.recv()).await.unwrap_or_else(|_| panic!("nothing told for {place}"));
-                assert_eq!(fact, Some(Ingress::Sources(SourcesIngress::ManifestsTouched)));
+                let origins = match fact {
+                    Some(Ingress::Sources(SourcesIngress::ManifestsTouched)) => Vec::new(),
+                    Some(Ingress::Sources(SourcesIngress::ManifestsRemoved { origins })) => origins,
+                    other => panic!("{other:?} for {place}"),
+                };
+                let expect: Vec<_> = removed.iter().map(|name| self.path(name).to_string_lossy().into()).collect();
+                assert_eq!(origins, expect, "{place}");
             }
         }
 
@@ -217,7 +243,26 @@ mod tests {
         fs::hard_link(test.path("a"), test.path("b")).unwrap();
         test.told().await;
         fs::remove_file(test.path("a")).unwrap();
+        test.told_without(&["a"]).await;
+        test.quiet().await;
+    }
+
+    #[tokio::test]
+    async fn a_file_that_went_is_named_although_another_takes_its_place_at_once() {
+        let mut test = Test::new("");
         test.told().await;
+        for name in ["a", "b", "c"] {
+            fs::write(test.path(name), "1").unwrap();
+        }
+        test.told().await;
+        fs::remove_file(test.path("b")).unwrap();
+        fs::write(test.path("b"), "1").unwrap();
+        fs::rename(test.path("a"), test.path("x")).unwrap();
+        fs::rename(test.path("x"), test.path("a")).unwrap();
+        // Put over what was there, as editors do: nothing of this name was ever gone.
+        fs::write(test.path(".new"), "2").unwrap();
+        fs::rename(test.path(".new"), test.path("c")).unwrap();
+        test.told_without(&["a", "b", "x"]).await;
         test.quiet().await;
     }
 
@@ -249,7 +294,7 @@ mod tests {
         fs::write(test.path("sub/a"), "1").unwrap();
         test.told().await;
         fs::remove_dir_all(test.path("sub")).unwrap();
-        test.told().await;
+        test.told_without(&["sub/a"]).await;
         // The removal may be told as more than one change.
         while timeout(QUIET, test.facts.recv()).await.is_ok() {}
         fs::create_dir(test.path("sub")).unwrap();

@@ -235,7 +235,8 @@ impl Checks {
             | HostEffect::ReadLogins { .. }
             | HostEffect::Identity(_)
             | HostEffect::PodKeys(_)
-            | HostEffect::RunProvider(_) => {}
+            | HostEffect::RunProvider(_)
+            | HostEffect::Pulls(_) => {}
             HostEffect::SetUpVolume(setup) if self.cleaned.contains(uid) => {
                 let text = format!("volume {} of {uid} is set up although its remains were removed", setup.name());
                 self.violate(text, now);

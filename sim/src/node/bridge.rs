@@ -1,14 +1,15 @@
 //! What the simulated runtime answers to the effects of the core. Decides nothing that the model does not.
 
 use crate::runtime::Runtime;
-use crate::runtime::model::{Container, ContainerRequest, Refusal, Sandbox, SandboxRequest};
+use crate::runtime::model::{Container, ContainerRequest, Refusal, RuntimeEvent, Sandbox, SandboxRequest};
+use components::edge::cri::started::StartedObject;
 use components::edge::cri::{
-    ContainerBrief, ContainerConfig, ContainerState, ContainerStatus, CriAnswer, CriEffect, FoundImage, KnownObjects,
-    LinuxResources, ListedImage, NamespaceMode, PodInspection, RuntimeInfo, RuntimeList, RuntimeSize, SandboxBrief,
-    SandboxConfig, SandboxStatus,
+    ContainerBrief, ContainerChange, ContainerConfig, ContainerState, ContainerStatus, CriAnswer, CriEffect,
+    CriIngress, FoundImage, KnownObjects, LinuxResources, ListedImage, NamespaceMode, PodInspection, RuntimeInfo,
+    RuntimeList, RuntimeSize, SandboxBrief, SandboxConfig, SandboxState, SandboxStatus,
 };
 use components::edge::{Answer, Failure, FailureClass};
-use components::ids::PodUid;
+use components::ids::{PodUid, SandboxId};
 use components::time::Now;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -31,8 +32,9 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
             let sizes = pod.containers.iter().map(|container| container.size).collect();
             CriAnswer::PodSeen { pod, sizes }
         }
-        CriEffect::RunSandbox { config, .. } => {
-            let id = runtime.run_sandbox(now, sandbox_request(config)).map_err(failure)?;
+        CriEffect::RunSandbox { config, handler } => {
+            let request = SandboxRequest { handler: handler.clone(), ..sandbox_request(config) };
+            let id = runtime.run_sandbox(now, request).map_err(failure)?;
             CriAnswer::SandboxStarted { id }
         }
         CriEffect::FindImage { image } => CriAnswer::ImageFound(runtime.find_image(image).map(|i| FoundImage {
@@ -67,6 +69,26 @@ pub fn call(runtime: &mut Runtime, now: Now, effect: &CriEffect) -> Result<Answe
         CriEffect::ReopenLog { id } => return nothing(runtime.reopen_log(now, id)),
     };
     Ok(Answer::Cri(answer))
+}
+
+/// The fact that an event of the runtime becomes; with what has started, where it is so still and statuses are carried.
+#[must_use]
+pub fn event(runtime: &Runtime, event: &RuntimeEvent, statuses: bool) -> CriIngress {
+    let started = || {
+        if let Some(sandbox) = runtime.sandboxes().get(&SandboxId(Arc::clone(&event.id.0))) {
+            let (namespace, name) = (sandbox.request.namespace.clone(), sandbox.request.name.clone());
+            let ready = sandbox.state == SandboxState::Ready;
+            return ready.then(|| StartedObject::Sandbox { namespace, name, status: sandbox_status(sandbox) });
+        }
+        let container = runtime.containers().get(&event.id).filter(|c| c.state == ContainerState::Running)?;
+        let status = container_status(runtime, container);
+        Some(StartedObject::Container { size: status.size, status })
+    };
+    let object = if statuses && event.change == ContainerChange::Started { started() } else { None };
+    object.map_or_else(
+        || CriIngress::ContainerChanged { pod: event.pod.clone(), id: event.id.clone(), change: event.change },
+        |object| CriIngress::ObjectStarted { pod: event.pod.clone(), object: Box::new(object) },
+    )
 }
 
 /// The failure that a refusal becomes at the edge.
@@ -207,6 +229,7 @@ fn sandbox_request(config: &SandboxConfig) -> SandboxRequest {
         log_directory: config.log_directory.clone(),
         namespaces: config.security.namespaces.clone(),
         labels: config.labels.clone(),
+        handler: String::new(),
     }
 }
 

@@ -308,6 +308,7 @@ pub const fn name(effect: &Effect) -> &'static str {
             HostEffect::Identity(effect) => effect.name(),
             HostEffect::PodKeys(effect) => effect.name(),
             HostEffect::RunProvider(_) => "RunProvider",
+            HostEffect::Pulls(effect) => super::pulls::name(effect),
         },
         Effect::Hooks(HooksEffect::CallHttp(_)) => "CallHttp",
         Effect::Api(ApiEffect::Request(request) | ApiEffect::Bootstrap(request)) => request.method.as_str(),

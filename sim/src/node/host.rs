@@ -41,6 +41,8 @@ pub struct Host {
     pub pods: BTreeMap<String, Cgroup>,
     /// Memory in use, by the last part of the cgroup's path; nothing where unset.
     pub memory: BTreeMap<String, u64>,
+    /// Records of image pulls.
+    pub pulls: super::pulls::Records,
     /// Keys of pods that are in memory.
     pub keys: BTreeSet<PodKey>,
     /// Values of environment files, by path in the volume and key.
@@ -89,6 +91,7 @@ impl Host {
             HostEffect::ReadLogins { .. } => {
                 Ok(Some(HostAnswer::LoginsRead { logins: self.logins.clone(), problems: Vec::new() }))
             }
+            HostEffect::Pulls(effect) => Ok(self.pulls.run(effect).map(|answer| HostAnswer::Pulls(Box::new(answer)))),
             other => self.run_reclaim(other),
         }
     }

@@ -20,6 +20,8 @@ pub struct Options {
     pub seed: u64,
     /// The runtime has an event stream.
     pub events: bool,
+    /// Its events carry what has started.
+    pub event_statuses: bool,
     /// Changes of the manifest directory are noticed at once.
     pub watch: bool,
     /// Keep a log of what happens.
@@ -43,6 +45,7 @@ impl Options {
             machine: machine(),
             seed,
             events: true,
+            event_statuses: true,
             watch: true,
             log: false,
             images: Vec::new(),

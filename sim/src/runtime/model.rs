@@ -24,6 +24,8 @@ pub struct SandboxRequest {
     pub namespaces: Namespaces,
     /// Labels.
     pub labels: BTreeMap<String, String>,
+    /// Which of its runtimes is to run it; empty for the default.
+    pub handler: String,
 }
 
 /// What `CreateContainer` asks for, as far as the model looks at it.

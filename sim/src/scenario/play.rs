@@ -6,6 +6,7 @@ use super::{Scenario, What};
 use crate::node::faults::Faults;
 use crate::node::{LogLine, Node, Options};
 use components::node::{ApiConfig, ShutdownBand};
+use components::pulls::{PullVerification, VerifyPolicy};
 use components::time::Mono;
 use engine::Engine;
 use std::fmt::Write as _;
@@ -53,6 +54,7 @@ fn make(scenario: &Scenario, plugin: fn(&mut Engine)) -> Result<Node, String> {
     for (name, value) in &scenario.options {
         match (name.as_str(), value.as_str()) {
             ("events", "off") => options.events = false,
+            ("events", "bare") => options.event_statuses = false,
             ("watch", "off") => options.watch = false,
             ("url", "on") => options.config.url_source = Some("http://manifests.example/pods".into()),
             ("api", "on") => options.config.api = Some(ApiConfig::default()),
@@ -65,11 +67,24 @@ fn make(scenario: &Scenario, plugin: fn(&mut Engine)) -> Result<Node, String> {
             ("sync", time) => options.config.sync_frequency = duration(time)?,
             ("shutdown", bands) => options.config.shutdown_bands = shutdown_bands(bands)?,
             ("cpu", milli) => options.config.limits.cpu_milli = milli.parse().map_err(|_| "bad option cpu")?,
+            ("private", text) if text.contains(' ') => {}
+            ("pulls", policy) => options.config.pulls = Some(verification(policy)?),
             ("timeout", time) => options.config.runtime_timeout = duration(time)?,
             _ => reclaim(&mut options, name, value)?,
         }
     }
-    Ok(Node::new(options, Faults::none(1)))
+    let mut node = Node::new(options, Faults::none(1));
+    let private = scenario.options.iter().filter(|(name, _)| name == "private");
+    for (image, password) in private.filter_map(|(_, text)| text.split_once(' ')) {
+        node.runtime.images.private.insert(image.to_owned(), password.to_owned());
+    }
+    Ok(node)
+}
+
+/// A policy that says when pods prove that they may use images.
+fn verification(policy: &str) -> Result<PullVerification, String> {
+    let policy = VerifyPolicy::from_name(policy).ok_or_else(|| format!("no policy: {policy}"))?;
+    Ok(PullVerification { policy, allowlist: Vec::new() })
 }
 
 /// Options of what the node reclaims.

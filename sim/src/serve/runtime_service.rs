@@ -2,6 +2,7 @@
 
 use super::state::{Shared, State, found_or_gone, status};
 use super::wire::{self, UID_LABEL};
+use crate::runtime::model::SandboxRequest;
 use crate::runtime::model::{Container, Sandbox};
 use components::ids::{ContainerId, PodUid, SandboxId};
 use proto::runtime::v1 as cri;
@@ -51,7 +52,7 @@ impl RuntimeService for Shared {
                 conditions: vec![condition("RuntimeReady", true), condition("NetworkReady", network_ready)],
             }),
             info,
-            runtime_handlers: vec![handler(""), handler("runc")],
+            runtime_handlers: crate::runtime::HANDLERS.map(handler).to_vec(),
             features: Some(cri::RuntimeFeatures { supplemental_groups_policy: true, ..Default::default() }),
         }))
     }
@@ -79,7 +80,8 @@ impl RuntimeService for Shared {
     async fn run_pod_sandbox(&self, request: Request<cri::RunPodSandboxRequest>) -> Answer<cri::RunPodSandboxResponse> {
         self.gate("RunPodSandbox").await?;
         let request = request.into_inner();
-        let wanted = request.config.as_ref().map(wire::sandbox_request);
+        let handler = request.runtime_handler.clone();
+        let wanted = request.config.as_ref().map(|config| SandboxRequest { handler, ..wire::sandbox_request(config) });
         let wanted = wanted.ok_or_else(|| Status::invalid_argument("sandbox config is missing"))?;
         let id = self.change(|state, now| {
             let id = state.runtime.run_sandbox(now, wanted)?;

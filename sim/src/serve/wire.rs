@@ -31,6 +31,7 @@ pub(super) fn sandbox_request(config: &cri::PodSandboxConfig) -> SandboxRequest 
             ..Namespaces::default()
         }),
         labels: BTreeMap::new(),
+        handler: String::new(),
     }
 }
 

@@ -1,107 +1,18 @@
-//! Trust bundles of the cluster (`ClusterTrustBundle`): one copy of all, kept while some pod has a volume that shows them.
-//!
-//! Reads the copy's answers; writes [`Bundles`]. The file that a volume shows is made here too.
+//! The file that a volume shows of trust bundles of the cluster (`ClusterTrustBundle`). Reads only its arguments.
 
 use crate::admission::holds;
-use crate::apicall;
-use crate::reflector::{Change, Reflector, Target};
-use bevy_ecs::prelude::Entity;
-use components::edge::Outcome;
-use components::edge::api::{ApiIngress, Class};
-use components::objects::{Bundle, Bundles};
+use components::objects::{Bundle, Copied};
 use components::spec::BundleSource;
-use components::time::Mono;
-use engine::Outbox;
 use std::collections::BTreeSet;
 
-const PATH: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles";
 /// Characters of a line of a certificate.
 const LINE: usize = 64;
-
-/// A pod needs them: from the first one on they are copied.
-pub(super) fn refer(pod: Entity, cluster: bool, seed: u64, copy: &mut Option<Reflector>, known: &mut Bundles) {
-    known.users.insert(pod);
-    if !cluster {
-        known.error = Some("ClusterTrustBundle projection is not supported in static kubelet mode".to_owned());
-    } else if copy.is_none() {
-        let target = Target { path: PATH.to_owned(), query: String::new(), class: Class::Object, secret: false };
-        *copy = Some(Reflector::new(target, apicall::mix(seed ^ 0x6275_6e64)));
-    }
-}
-
-/// A pod needs them no more; after the last one nothing is copied.
-pub(super) fn release(pod: Entity, copy: &mut Option<Reflector>, known: &mut Bundles, outbox: &mut Outbox) {
-    known.users.remove(&pod);
-    if known.users.is_empty() {
-        if let Some(mut reflector) = copy.take() {
-            reflector.stop(outbox);
-        }
-        *known = Bundles::default();
-    }
-}
-
-/// Takes a fact of the watch; the pods that it concerns.
-pub(super) fn told(
-    copy: &mut Option<Reflector>,
-    known: &mut Bundles,
-    fact: &ApiIngress,
-    now: Mono,
-    outbox: &mut Outbox,
-) -> Vec<Entity> {
-    let changes = copy.as_mut().map(|reflector| reflector.told(fact, now, outbox)).unwrap_or_default();
-    let mut changed = false;
-    for change in changes {
-        changed |= apply(known, change);
-    }
-    if changed { known.users.iter().copied().collect() } else { Vec::new() }
-}
-
-/// Takes the answer to a question of the copy; the pods that it concerns.
-pub(super) fn answered(copy: &mut Option<Reflector>, known: &mut Bundles, outcome: &Outcome, now: Mono) -> Vec<Entity> {
-    let Some(reflector) = copy.as_mut() else { return Vec::new() };
-    let change = reflector.completed(outcome, now);
-    let error = reflector.error().map(str::to_owned);
-    let mut changed = known.error != error && !known.synced;
-    known.error = error;
-    if let Some(change) = change {
-        changed |= apply(known, change);
-    }
-    if changed { known.users.iter().copied().collect() } else { Vec::new() }
-}
-
-/// True when it changed something.
-fn apply(known: &mut Bundles, change: Change) -> bool {
-    let read = |text: &str| match podspec::objects::bundle(text) {
-        Ok(named) => Some(named),
-        Err(why) => {
-            tracing::warn!(error = %why, "A trust bundle cannot be read");
-            None
-        }
-    };
-    match change {
-        Change::Replaced(texts) => {
-            let list = texts.iter().filter_map(|text| read(text)).collect();
-            let first = !std::mem::replace(&mut known.synced, true);
-            std::mem::replace(&mut known.list, list) != known.list || first
-        }
-        Change::Put(text) => {
-            let Some((name, bundle)) = read(&text) else { return false };
-            known.list.insert(name.clone(), bundle) != known.list.get(&name).cloned()
-        }
-        Change::Gone(text) => read(&text).and_then(|(name, _)| known.list.remove(&name)).is_some(),
-    }
-}
-
-/// True while they were asked for and nothing went wrong yet.
-pub(crate) const fn pending(known: &Bundles) -> bool {
-    !known.synced && known.error.is_none()
-}
 
 /// The certificates that a source selects, each once.
 ///
 /// # Errors
 /// Why there are none, in the kubelet's words.
-pub(crate) fn file(source: &BundleSource, known: &Bundles) -> Result<String, String> {
+pub(crate) fn file(source: &BundleSource, known: &Copied<Bundle>) -> Result<String, String> {
     if !known.synced {
         let unread = || "ClusterTrustBundle informer has not yet synced".to_owned();
         return Err(known.error.clone().unwrap_or_else(unread));
@@ -143,7 +54,9 @@ fn pem(anchor: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::copied::{BUNDLES, apply};
     use super::*;
+    use crate::reflector::Change;
     use components::scheduling::Requirement;
 
     fn bundle(name: &str, signer: &str, zone: &str, anchors: &[&str]) -> String {
@@ -153,15 +66,15 @@ mod tests {
         .to_string()
     }
 
-    fn known() -> Bundles {
-        let mut known = Bundles::default();
-        assert!(pending(&known));
+    fn known() -> Copied<Bundle> {
+        let mut known = Copied::default();
+        assert!(known.pending());
         let texts = [
             bundle("own", "", "x", &["QUFB"]),
             bundle("s:a", "s", "a", &["QkJC", "QUFB"]),
             bundle("s:b", "s", "b", &["Q0ND"]),
         ];
-        assert!(apply(&mut known, Change::Replaced(texts.map(Into::into).to_vec())));
+        assert!(apply(&BUNDLES, &mut known, Change::Replaced(texts.map(Into::into).to_vec())));
         known
     }
 
@@ -206,11 +119,11 @@ mod tests {
     #[test]
     fn changes_are_told_apart_from_what_is_known() {
         let mut known = known();
-        assert!(!apply(&mut known, Change::Put(bundle("own", "", "x", &["QUFB"]).into())));
-        assert!(apply(&mut known, Change::Put(bundle("own", "", "x", &["RERE"]).into())));
-        assert!(apply(&mut known, Change::Gone(bundle("own", "", "x", &[]).into())));
-        assert!(!apply(&mut known, Change::Gone(bundle("own", "", "x", &[]).into())));
-        assert!(!apply(&mut known, Change::Put("{".into())));
+        assert!(!apply(&BUNDLES, &mut known, Change::Put(bundle("own", "", "x", &["QUFB"]).into())));
+        assert!(apply(&BUNDLES, &mut known, Change::Put(bundle("own", "", "x", &["RERE"]).into())));
+        assert!(apply(&BUNDLES, &mut known, Change::Gone(bundle("own", "", "x", &[]).into())));
+        assert!(!apply(&BUNDLES, &mut known, Change::Gone(bundle("own", "", "x", &[]).into())));
+        assert!(!apply(&BUNDLES, &mut known, Change::Put("{".into())));
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! The runtime's event stream: opened where the runtime has one, opened again with back-off when it ends.
 //!
-//! An event is a hint to inspect the pod, never a state by itself: events can be late, doubled or out of order.
+//! An event is a hint to inspect the pod: events can be late, doubled or out of order. Only what it says of an object
+//! that just started is taken at its word, where nothing speaks against it (`started`).
 
-use super::RELIST;
+use super::{RELIST, started};
 use bevy_ecs::prelude::*;
 use components::edge::cri::{ContainerChange, ContainerState, CriEffect, CriIngress, PodInspection, SandboxState};
 use components::edge::{Effect, FailureClass, Lane, Outcome, Why};
 use components::node::NodeConfig;
 use components::world::{Flow, InspectRequests, Observed, Pleg, PodIndex, Step};
 use engine::{Clock, Inbox, NewWork, Outbox, Owner, TimerKind, Timers, Touched};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest wait between two attempts to open the stream.
@@ -33,7 +33,7 @@ pub(super) fn take_stream_state(
                 tracing::debug!(error = %message, unsupported, "Event stream closed");
                 closed(&mut pleg, &mut timers, &clock, *unsupported);
             }
-            CriIngress::ContainerChanged { .. } => {}
+            CriIngress::ContainerChanged { .. } | CriIngress::ObjectStarted { .. } => {}
         }
     }
     let Some(opening) = pleg.opening else { return };
@@ -67,14 +67,18 @@ pub(super) fn take_events(
     clock: Res<Clock>,
     inbox: Res<Inbox>,
     index: Res<PodIndex>,
-    pods: Query<(&Observed, &Flow)>,
+    mut pods: Query<(&mut Observed, &Flow)>,
     mut pleg: ResMut<Pleg>,
     mut timers: ResMut<Timers>,
     mut requests: ResMut<InspectRequests>,
     mut touched: ResMut<Touched>,
 ) {
     for fact in &inbox.cri {
-        let CriIngress::ContainerChanged { pod, id, change } = fact else { continue };
+        let (pod, id, change, object) = match fact {
+            CriIngress::ContainerChanged { pod, id, change } => (pod, id.as_str(), *change, None),
+            CriIngress::ObjectStarted { pod, object } => (pod, object.id(), ContainerChange::Started, Some(object)),
+            CriIngress::EventsOpened | CriIngress::EventsClosed { .. } => continue,
+        };
         if pleg.events_open {
             pleg.relisted = pleg.relisted.map(|_| clock.now.mono);
         }
@@ -83,19 +87,50 @@ pub(super) fn take_events(
             timers.arm_no_later(TimerKind::Relist, Owner::Node, clock.now.mono.after(RELIST));
             continue;
         };
-        let Ok((observed, flow)) = pods.get(entity) else { continue };
-        let expected = *change == ContainerChange::Started
-            && (observed.will_show_started(id.as_str()) || is_unnamed_sandbox(observed, flow, id.as_str()));
-        if expected || !observed.settled().is_none_or(|seen| is_news(seen, id.as_str(), *change)) {
+        let Ok((mut observed, flow)) = pods.get_mut(entity) else { continue };
+        if object.is_some_and(|object| started::take(&mut observed, flow, object)) {
+            requests.shown(entity, id);
+            touched.add(entity);
             continue;
         }
-        if *change == ContainerChange::Started && is_container(observed, flow, id.as_str()) {
-            requests.container_started(entity, Arc::clone(&id.0));
+        if matches!(change, ContainerChange::Stopped | ContainerChange::Deleted) && !is_known(&observed, id) {
+            observed.unsure = true;
+        }
+        let unnamed = change == ContainerChange::Started && is_unnamed_sandbox(&observed, flow, id);
+        if unnamed {
+            observed.early = object.cloned();
+        }
+        let expected = unnamed || (change == ContainerChange::Started && observed.will_show_started(id));
+        if expected || !observed.settled().is_none_or(|seen| is_news(seen, flow, id, change)) {
+            continue;
+        }
+        if change == ContainerChange::Started && is_container(&observed, flow, id) {
+            requests.container_started(entity, id.into());
         } else {
             requests.look(entity);
         }
         touched.add(entity);
     }
+    take_early(&mut pods, &mut requests);
+}
+
+/// Sandboxes whose event came before the end of the work that makes them.
+fn take_early(pods: &mut Query<(&mut Observed, &Flow)>, requests: &mut InspectRequests) {
+    let asked: Vec<Entity> =
+        requests.pods.iter().filter(|(_, look)| !look.started.is_empty()).map(|(p, _)| *p).collect();
+    for pod in asked {
+        let Ok((mut observed, flow)) = pods.get_mut(pod) else { continue };
+        let Some(object) = observed.early.take() else { continue };
+        if started::take(&mut observed, flow, &object) {
+            requests.shown(pod, object.id());
+        }
+    }
+}
+
+fn is_known(observed: &Observed, id: &str) -> bool {
+    observed.inspection.as_ref().is_some_and(|seen| {
+        seen.containers.iter().any(|c| c.id.as_str() == id) || seen.sandboxes.iter().any(|s| s.id.as_str() == id)
+    })
 }
 
 /// True for what may be the sandbox that is being made: until its id comes back it can't be asked for.
@@ -109,9 +144,15 @@ fn is_container(observed: &Observed, flow: &Flow, id: &str) -> bool {
     flow.new_containers.iter().any(|(made, _)| made.as_str() == id) || seen()
 }
 
+/// True for an object that we made and have not seen yet.
+fn is_made(flow: &Flow, id: &str) -> bool {
+    flow.new_containers.iter().any(|(made, _)| made.as_str() == id)
+        || flow.new_sandboxes.iter().any(|made| made.as_str() == id)
+}
+
 /// False when the inspection already shows what the event says. `Created` is never news: whoever made the container
 /// knows, and a foreign one shows in the next relist.
-fn is_news(seen: &PodInspection, id: &str, change: ContainerChange) -> bool {
+fn is_news(seen: &PodInspection, flow: &Flow, id: &str, change: ContainerChange) -> bool {
     let container = seen.containers.iter().find(|c| c.id.as_str() == id).map(|c| c.state);
     let sandbox = seen.sandboxes.iter().find(|s| s.id.as_str() == id).map(|s| s.state);
     match change {
@@ -121,7 +162,7 @@ fn is_news(seen: &PodInspection, id: &str, change: ContainerChange) -> bool {
         }
         ContainerChange::Stopped => match sandbox {
             Some(state) => state == SandboxState::Ready,
-            None => container.is_some_and(|state| state != ContainerState::Exited),
+            None => container.map_or_else(|| is_made(flow, id), |state| state != ContainerState::Exited),
         },
         ContainerChange::Deleted => container.is_some() || sandbox.is_some(),
     }

@@ -54,6 +54,8 @@ fn take(world: &mut World, pod: Entity, mut inspection: PodInspection, now: Mono
         inspection.name.clone_from(&before.name);
     }
     observed.inspecting = None;
+    observed.early = None;
+    observed.unsure = false;
     observed.failures = 0;
     observed.retry_at = None;
     observed.version += 1;

@@ -1,33 +1,51 @@
 //! Which logins fit an image (contract 3.9): by registry host, with `*` for its parts, and by the path's beginning; the
 //! most specific first. Reads only its arguments.
 
+use components::edge::host::pulls::{Coordinates, Credential};
+use components::ids::Sensitive;
 use components::objects::ObjectData;
-use components::registry::{RegistryLogin, logins};
+use components::pulls::{LoginSource, TrackedLogin};
+use components::registry::{RegistryLogin, logins_with_email};
 
 /// The name under which configurations keep the login of the default registry.
 const DEFAULT: &str = "index.docker.io";
 
-/// Logins of a pull secret.
+/// Logins of a pull secret, with its place.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn of_secret(secret: &ObjectData) -> Result<Vec<RegistryLogin>, String> {
+pub(super) fn tracked(secret: &ObjectData, namespace: &str, name: &str) -> Result<Vec<TrackedLogin>, String> {
+    let of = Coordinates { namespace: namespace.to_owned(), name: name.to_owned(), uid: secret.uid.clone() };
+    let source = LoginSource::Secret(of, secret.resource_version.as_str().into());
+    let tracked = |(login, email): (RegistryLogin, Sensitive)| {
+        let credential = Credential { username: login.username.clone(), password: login.password.clone(), email };
+        TrackedLogin { login, credential, source: source.clone() }
+    };
+    Ok(of_secret(secret)?.into_iter().map(tracked).collect())
+}
+
+/// Logins of a pull secret, each with its `email`.
+fn of_secret(secret: &ObjectData) -> Result<Vec<(RegistryLogin, Sensitive)>, String> {
     let (key, nested) = match secret.kind.as_str() {
         "kubernetes.io/dockerconfigjson" => (".dockerconfigjson", true),
         "kubernetes.io/dockercfg" => (".dockercfg", false),
         _ => return Ok(Vec::new()),
     };
-    secret.data.get(key).filter(|text| !text.0.is_empty()).map_or(Ok(Vec::new()), |text| logins(&text.0, nested))
+    secret
+        .data
+        .get(key)
+        .filter(|text| !text.0.is_empty())
+        .map_or(Ok(Vec::new()), |text| logins_with_email(&text.0, nested))
 }
 
 /// The logins that fit the image, in the order in which they are tried.
-pub(super) fn fitting(image: &str, all: &[RegistryLogin]) -> Vec<RegistryLogin> {
+pub(super) fn fitting(image: &str, all: &[TrackedLogin]) -> Vec<TrackedLogin> {
     let repository = repository(image);
-    let mut keyed: Vec<(String, &RegistryLogin)> = all.iter().map(|login| (key(&login.server), login)).collect();
+    let mut keyed: Vec<(String, &TrackedLogin)> = all.iter().map(|it| (key(&it.login.server), it)).collect();
     // Longer ones of the same beginning come first; those of equal keys keep their order.
     keyed.sort_by(|(a, _), (b, _)| b.cmp(a));
     let fits = keyed.iter().filter(|(key, _)| matches(key, &repository)).map(|(_, login)| (*login).clone());
-    let found: Vec<RegistryLogin> = fits.collect();
+    let found: Vec<TrackedLogin> = fits.collect();
     if !found.is_empty() || !is_default(&repository) {
         return found;
     }
@@ -100,8 +118,8 @@ mod tests {
     #[track_caller]
     fn check(image: &str, servers: &[&str], expect: &[&str]) {
         let login = |server: &&str| RegistryLogin { server: (*server).to_owned(), ..RegistryLogin::default() };
-        let all: Vec<_> = servers.iter().map(login).collect();
-        let got: Vec<String> = fitting(image, &all).into_iter().map(|login| login.server).collect();
+        let all: Vec<_> = servers.iter().map(|server| TrackedLogin::of_node(&login(server))).collect();
+        let got: Vec<String> = fitting(image, &all).into_iter().map(|it| it.login.server).collect();
         assert_eq!(got, expect);
     }
 
@@ -145,6 +163,6 @@ mod tests {
             username: Sensitive("u".to_owned()),
             password: Sensitive("p".to_owned()),
         };
-        assert_eq!(of_secret(&secret), Ok(vec![login]));
+        assert_eq!(of_secret(&secret), Ok(vec![(login, Sensitive(String::new()))]));
     }
 }

@@ -6,6 +6,7 @@ use super::keyring;
 use crate::apicall::{self, Verdict, verdict};
 use components::edge::api::{ApiEffect, ApiRequest, Body, Class, Method};
 use components::edge::host::provider::{KeyType, RunProvider};
+use components::edge::host::pulls::Coordinates;
 use components::edge::host::{HostAnswer, HostEffect};
 use components::edge::{Answer, Effect, Outcome};
 use components::fnv::fnv1a_128;
@@ -13,6 +14,7 @@ use components::objects::Token;
 use components::providers::{
     Account, AnswerKey, CacheType, Provider, ProviderAnswer, ProviderAsk, ProviderRuns, Providers, TokenAttributes,
 };
+use components::pulls::{LoginSource, TrackedLogin};
 use components::registry::RegistryLogin;
 use components::spec::PodSpec;
 use components::time::Mono;
@@ -36,7 +38,7 @@ pub(super) fn find(
     providers: &Providers,
     runs: &ProviderRuns,
     now: Mono,
-) -> Result<Vec<RegistryLogin>, Vec<(ProviderAsk, Effect)>> {
+) -> Result<Vec<TrackedLogin>, Vec<(ProviderAsk, Effect)>> {
     let repository = keyring::repository(image);
     let (mut logins, mut asks, mut waits) = (Vec::new(), Vec::new(), false);
     for (index, provider) in (0_u16..).zip(&providers.list) {
@@ -44,7 +46,11 @@ pub(super) fn find(
             continue;
         }
         match one(index, provider, &providers.dir, &repository, spec, runs, now) {
-            Found::Logins(found) => logins.extend(found.iter().cloned()),
+            Found::Logins(found, source) => {
+                let source =
+                    |login: &RegistryLogin| TrackedLogin { source: source.clone(), ..TrackedLogin::of_node(login) };
+                logins.extend(found.iter().map(source));
+            }
             Found::Nothing => {}
             Found::Ask(ask, effect) => {
                 waits = true;
@@ -58,7 +64,7 @@ pub(super) fn find(
 }
 
 enum Found<'a> {
-    Logins(&'a [RegistryLogin]),
+    Logins(&'a [RegistryLogin], LoginSource),
     Nothing,
     Ask(ProviderAsk, Effect),
 }
@@ -89,7 +95,7 @@ fn one<'a>(
     for part in [repository, registry, ""] {
         let key = AnswerKey { provider: index, image: part.to_owned(), account: whose.key.clone() };
         if let Some(answer) = runs.answers.get(&key).filter(|answer| answer.until > now) {
-            return Found::Logins(&answer.logins);
+            return Found::Logins(&answer.logins, whose.of.map_or(LoginSource::Node, LoginSource::Account));
         }
     }
     if let (Some(token), None) = (&provider.token, &whose.token)
@@ -105,6 +111,8 @@ fn one<'a>(
 /// In whose name a provider is asked.
 #[derive(Default)]
 struct Whose {
+    /// The service account, where there is one.
+    of: Option<Coordinates>,
     key: String,
     token: Option<String>,
     annotations: BTreeMap<String, String>,
@@ -152,7 +160,8 @@ fn whose(
             None => return Err(Box::new(ask_token(index, token, spec))),
         }
     }
-    Ok(Some(Whose { key: Value::from(key).to_string(), token: held, annotations }))
+    let of = Some(Coordinates { namespace: place.0, name: place.1, uid: account.uid.clone() });
+    Ok(Some(Whose { of, key: Value::from(key).to_string(), token: held, annotations }))
 }
 
 /// How long a token is used.
@@ -327,7 +336,7 @@ mod tests {
         /// User names of the logins; `None` while something is asked.
         fn find(&mut self, image: &str) -> Option<Vec<String>> {
             match find(image, &self.spec, &self.providers, &self.runs, Mono(self.now * 1_000_000_000)) {
-                Ok(logins) => Some(logins.into_iter().map(|login| login.username.0).collect()),
+                Ok(logins) => Some(logins.into_iter().map(|tracked| tracked.login.username.0).collect()),
                 Err(asks) => {
                     for (ask, effect) in asks {
                         assert!(self.runs.asking.is_empty(), "one after the other");

@@ -1,5 +1,6 @@
 //! Emits what each touched pod needs next, by its stage.
 
+mod access;
 mod collect;
 mod end;
 mod hooks;
@@ -162,7 +163,9 @@ pub(super) fn act_on_pods(
             probes,
             volumes,
             refs,
-            removed: desired.removed || desired.spec.is_none() || node.draining.requested.is_some(),
+            removed: (desired.removed && !desired.comes_back())
+                || desired.spec.is_none()
+                || node.draining.requested.is_some(),
             flow: &mut flow,
             runs: runs_of(&mut runs, children),
             emitter: Emitter { pod: entity, uid: &key.uid, outbox: &mut outbox },

@@ -5,6 +5,7 @@ use crate::planted;
 use bevy_ecs::prelude::*;
 use components::edge::cri::{ContainerState, CriAnswer};
 use components::edge::host::HostAnswer;
+use components::edge::host::pulls::{Compared, PullsAnswer};
 use components::edge::{Answer, FailureClass, Outcome};
 use components::hooks::{HookKind, HookRun, HookState};
 use components::ids::{ContainerId, Ticket};
@@ -75,6 +76,8 @@ pub(super) fn take_completions(
 const fn container_of(step: &Step) -> Option<u16> {
     match step {
         Step::FindImage(i)
+        | Step::WriteIntent(i)
+        | Step::CompareLogins(i)
         | Step::PullImage(i)
         | Step::PrepareContainer(i)
         | Step::ReadEnvFiles(i)
@@ -179,7 +182,10 @@ impl Taken<'_> {
             }
             (Step::LimitPod(_) | Step::ReadMemory, _) => self.not_resized(outcome),
             // The volumes domain takes these.
-            (Step::SetUpVolume(_) | Step::FindVolumeImage(_) | Step::PullVolumeImage(_), _) => {}
+            (
+                Step::SetUpVolume(_) | Step::FindVolumeImage(_) | Step::WriteVolumeIntent(_) | Step::PullVolumeImage(_),
+                _,
+            ) => {}
             (Step::PreparePod, _) => self.failed("FailedMount", outcome),
             (Step::RunSandbox, Outcome::Done(Answer::Cri(CriAnswer::SandboxStarted { id }))) => {
                 self.flow.new_sandboxes.push(id.clone());
@@ -255,33 +261,8 @@ impl Taken<'_> {
 
     fn container(&mut self, run: &mut ContainerRun, step: &Step, outcome: &Outcome, observed: &Observed, name: &str) {
         match (step, outcome) {
-            (Step::FindImage(_), Outcome::Done(Answer::Cri(CriAnswer::ImageFound(found)))) => match found {
-                Some(image) => {
-                    if run.progress != Progress::ImagePulled {
-                        let image = &self.image;
-                        let text = "already present on machine and can be accessed by the pod";
-                        self.flow.events.normal("Pulled", format!("Container image \"{image}\" {text}"), self.index);
-                    }
-                    run.image = Some(image.clone());
-                    run.progress = Progress::ImageReady;
-                }
-                None => run.progress = Progress::ImageMissing,
-            },
-            (Step::FindImage(_), _) => self.put_off(run, "ImageInspectError", trouble(outcome)),
-            (Step::PullImage(_), Outcome::Done(Answer::Cri(CriAnswer::ImagePulled { .. }))) => {
-                run.pull_backoff = components::world::Backoff::default();
-                run.pull = components::registry::PullTries::default();
-                run.progress = Progress::ImagePulled;
-                let text = format!("Successfully pulled image \"{}\"", self.image);
-                self.flow.events.normal("Pulled", text, self.index);
-                self.note("Pulled image", name);
-            }
-            (Step::PullImage(_), Outcome::Cancelled) => run.progress = Progress::Idle,
-            // The next login is tried.
-            (Step::PullImage(_), _) if run.pull.refused(trouble(outcome)) => run.progress = Progress::ImageMissing,
-            (Step::PullImage(_), _) => {
-                let said = run.pull.end();
-                self.pull_failed(run, said);
+            (Step::FindImage(_) | Step::WriteIntent(_) | Step::CompareLogins(_) | Step::PullImage(_), _) => {
+                self.image(run, step, outcome, name);
             }
             (Step::ReadEnvFiles(_), Outcome::Done(Answer::Host(HostAnswer::EnvFilesRead(values)))) => {
                 run.env_files = Some(values.clone());
@@ -320,6 +301,53 @@ impl Taken<'_> {
             (Step::StartContainer(_, _), _) => {
                 self.put_off(run, "RunContainerError", said(outcome));
                 self.inspect = Some(Look::All);
+            }
+            _ => {}
+        }
+    }
+
+    /// A step on the way to a container's image.
+    fn image(&mut self, run: &mut ContainerRun, step: &Step, outcome: &Outcome, name: &str) {
+        match (step, outcome) {
+            (Step::FindImage(_), Outcome::Done(Answer::Cri(CriAnswer::ImageFound(found)))) => match found {
+                Some(image) => {
+                    let pulled = run.progress == Progress::ImagePulled;
+                    run.image = Some(image.clone());
+                    run.compared = None;
+                    run.progress = if pulled { Progress::ImageReady } else { Progress::ImageFound };
+                }
+                None => run.progress = Progress::ImageAbsent,
+            },
+            (Step::FindImage(_), _) => self.put_off(run, "ImageInspectError", trouble(outcome)),
+            (Step::PullImage(_), Outcome::Done(Answer::Cri(CriAnswer::ImagePulled { .. }))) => {
+                run.pull_backoff = components::world::Backoff::default();
+                run.pull = components::registry::PullTries::default();
+                run.progress = Progress::ImagePulled;
+                let text = format!("Successfully pulled image \"{}\"", self.image);
+                self.flow.events.normal("Pulled", text, self.index);
+                self.note("Pulled image", name);
+            }
+            (Step::WriteIntent(_), Outcome::Done(_)) => {}
+            // Its pull is answered too.
+            (Step::WriteIntent(_), _) => {
+                let image = &self.image;
+                let why = trouble(outcome);
+                let text = format!("Failed to record image pull intent for container image \"{image}\": {why}");
+                self.put_off(run, "ErrImagePull", text);
+            }
+            (Step::CompareLogins(_), Outcome::Done(Answer::Host(HostAnswer::Pulls(answer)))) => {
+                if let PullsAnswer::Compared(compared) = &**answer {
+                    run.compared = Some(*compared);
+                }
+            }
+            // What cannot be compared is not known.
+            (Step::CompareLogins(_), _) => run.compared = Some(Compared::default()),
+            (Step::PullImage(_), Outcome::Cancelled) => run.progress = Progress::Idle,
+            // The next login is tried.
+            (Step::PullImage(_), _) if run.pull.refused(trouble(outcome)) => run.progress = Progress::ImageMissing,
+            (Step::PullImage(_), _) => {
+                let said = run.pull.end();
+                self.pull_failed(run, said);
             }
             _ => {}
         }

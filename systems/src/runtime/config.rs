@@ -32,10 +32,6 @@ pub(super) struct Site<'a> {
 /// # Errors
 /// Why there can be none: the message of `FailedCreatePodSandBox`.
 pub(super) fn sandbox(spec: &PodSpec, site: Site<'_>, attempt: u32) -> Result<SandboxConfig, String> {
-    if let Some(class) = &spec.runtime_class {
-        // The default runtime might isolate less than the class that was asked for.
-        return Err(format!("RuntimeClass {class:?} cannot be looked up without an API server"));
-    }
     if spec.security.groups_policy == Some(GroupsPolicy::Strict) && !site.strict_groups {
         return Err("SupplementalGroupsPolicy=Strict is not supported in this node".to_owned());
     }

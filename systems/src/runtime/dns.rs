@@ -15,14 +15,9 @@ const MAX_DOMAIN_CHARS: usize = 253;
 
 /// What the sandbox is given, and whether something had to be left out.
 pub(super) fn config(spec: &PodSpec, config: &NodeConfig, machine: &Machine) -> (DnsConfig, bool) {
-    let cluster = match spec.dns_policy {
-        DnsPolicy::ClusterFirst => !spec.host_network,
-        DnsPolicy::ClusterFirstWithHostNet => true,
-        DnsPolicy::Default | DnsPolicy::None => false,
-    };
     let mut dns = if spec.dns_policy == DnsPolicy::None {
         DnsConfig::default()
-    } else if cluster && !config.cluster_dns.is_empty() {
+    } else if of_cluster(spec) && !config.cluster_dns.is_empty() {
         cluster_first(spec, config, machine)
     } else {
         host(machine)
@@ -34,6 +29,25 @@ pub(super) fn config(spec: &PodSpec, config: &NodeConfig, machine: &Machine) -> 
     }
     let cut = limit(&mut dns);
     (dns, cut)
+}
+
+const fn of_cluster(spec: &PodSpec) -> bool {
+    match spec.dns_policy {
+        DnsPolicy::ClusterFirst => !spec.host_network,
+        DnsPolicy::ClusterFirstWithHostNet => true,
+        DnsPolicy::Default | DnsPolicy::None => false,
+    }
+}
+
+/// What is told of a pod that wants the cluster's name servers on a node that knows none.
+pub(super) fn missing(spec: &PodSpec, config: &NodeConfig) -> Option<String> {
+    (of_cluster(spec) && config.cluster_dns.is_empty()).then(|| {
+        let pod = spec.described();
+        format!(
+            "pod: {pod:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
+             Falling back to \"Default\" policy."
+        )
+    })
 }
 
 fn cluster_first(spec: &PodSpec, config: &NodeConfig, machine: &Machine) -> DnsConfig {
@@ -129,6 +143,20 @@ mod tests {
         check(DnsPolicy::ClusterFirst, false, "", None, host);
         check(DnsPolicy::Default, false, "10.96.0.10", None, host);
         check(DnsPolicy::None, false, "10.96.0.10", None, " |  | ");
+    }
+
+    #[test]
+    fn a_node_without_name_servers_is_told_of() {
+        let told = |policy, servers: &[&str]| {
+            let mut spec = fixtures::spec("always a");
+            spec.dns_policy = policy;
+            let config =
+                NodeConfig { cluster_dns: servers.iter().map(|s| (*s).to_owned()).collect(), ..NodeConfig::default() };
+            missing(&spec, &config)
+        };
+        assert!(told(DnsPolicy::ClusterFirst, &[]).is_some_and(|text| text.starts_with("pod: \"pod_default(")));
+        assert_eq!(told(DnsPolicy::ClusterFirst, &["10.96.0.10"]), None);
+        assert_eq!(told(DnsPolicy::Default, &[]), None);
     }
 
     #[test]

@@ -56,13 +56,15 @@ fn strand(step: &Step) -> u16 {
     match step {
         Step::PreparePod | Step::RunSandbox | Step::StopSandbox(_) | Step::RemoveSandbox(_) | Step::CleanPod(_) => 0,
         Step::FindImage(i)
+        | Step::WriteIntent(i)
+        | Step::CompareLogins(i)
         | Step::PullImage(i)
         | Step::PrepareContainer(i)
         | Step::ReadEnvFiles(i)
         | Step::CreateContainer(i)
         | Step::StartContainer(i, _) => i.saturating_add(1),
         Step::LimitPod(_) | Step::UpdateContainer(..) | Step::ReadMemory => RESIZE_STRAND,
-        Step::SetUpVolume(i) | Step::FindVolumeImage(i) | Step::PullVolumeImage(i) => {
+        Step::SetUpVolume(i) | Step::FindVolumeImage(i) | Step::WriteVolumeIntent(i) | Step::PullVolumeImage(i) => {
             VOLUME_STRANDS | (i & (VOLUME_STRANDS - 1))
         }
         Step::StopContainer(id) | Step::RemoveContainer(id) | Step::RemoveLogs(id) => 0x8000 | hash(id.as_str()),
@@ -87,6 +89,9 @@ pub(super) const fn starts_container(step: &Step) -> bool {
             | Step::StartContainer(_, _)
             | Step::FindVolumeImage(_)
             | Step::PullVolumeImage(_)
+            | Step::WriteIntent(_)
+            | Step::WriteVolumeIntent(_)
+            | Step::CompareLogins(_)
     )
 }
 

@@ -50,6 +50,11 @@ pub(super) fn merge(old: &Items, new: &Items) -> Vec<(Op, PodUid)> {
     ops
 }
 
+/// The objects whose files were gone for a while, and the others.
+pub(super) fn part(items: &Items, removed: &BTreeSet<Arc<str>>) -> (Items, Items) {
+    items.clone().into_iter().partition(|(_, item)| removed.contains(&item.origin))
+}
+
 /// A read of a source, to be judged.
 pub(super) struct Read<'a> {
     /// The source.

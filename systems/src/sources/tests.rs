@@ -124,6 +124,11 @@ fn manifest(origin: &str, fields: &str) -> Manifest {
     Manifest { origin: origin.into(), index: 0, digest, json: json.into() }
 }
 
+fn removed(origins: &[&str]) -> Vec<Ingress> {
+    let origins = origins.iter().map(|origin| Arc::from(*origin)).collect();
+    vec![Ingress::Sources(SourcesIngress::ManifestsRemoved { origins })]
+}
+
 fn touched() -> Vec<Ingress> {
     vec![Ingress::Sources(SourcesIngress::ManifestsTouched)]
 }
@@ -281,6 +286,52 @@ fn a_pod_put_back_while_it_ends_follows_itself() {
     assert_eq!(node.pods(), "1 web-lab img:1 removed then img:3");
     node.read(&[]);
     assert_eq!(node.pods(), "1 web-lab img:1 removed");
+}
+
+#[test]
+fn a_file_that_was_gone_between_two_reads_begins_its_pod_anew() {
+    let mut node = Node::new(true, None);
+    node.tick(0, vec![]);
+    let both = [("a", "web 1 img:1"), ("b", "db 2 img:1")];
+    node.read(&both);
+    assert_eq!(node.asked(1, removed(&["a", "elsewhere"])), [SourcesEffect::ReadManifests]);
+    node.read(&both);
+    assert_eq!(node.pods(), "1 web-lab img:1 removed then img:1, 2 db-lab img:1");
+    // Once: later reads change nothing.
+    node.read(&both);
+    assert_eq!(node.pods(), "1 web-lab img:1 removed then img:1, 2 db-lab img:1");
+    // Not there again, or with another pod.
+    node.tick(1, removed(&["b"]));
+    node.read(&[("a", "web 1 img:1"), ("b", "db 3 img:1")]);
+    assert_eq!(node.pods(), "1 web-lab img:1 removed then img:1, 2 db-lab img:1 removed, 3 db-lab img:1");
+}
+
+#[test]
+fn a_file_that_went_during_a_read_counts_for_the_next_one() {
+    let mut node = Node::new(true, None);
+    node.tick(0, vec![]);
+    node.read(&[("a", "web 1 img:1")]);
+    node.tick(1, touched());
+    let old = node.done(&[("a", "web 1 img:1")]);
+    assert_eq!(node.engine.tick(node.now, removed(&["a"])).works, []);
+    // What is being read may be from before.
+    assert_eq!(node.asked(1, vec![old]), [SourcesEffect::ReadManifests]);
+    assert_eq!(node.pods(), "1 web-lab img:1");
+    // A read that fails brings nothing to compare with; one without its directory keeps its pods for good.
+    let failed = node.failed(FailureClass::Other);
+    node.tick(1, vec![failed]);
+    node.tick(1, touched());
+    node.read(&[("a", "web 1 img:1")]);
+    assert_eq!(node.pods(), "1 web-lab img:1 removed then img:1");
+    let mut node = Node::new(true, None);
+    node.tick(0, vec![]);
+    node.read(&[("a", "web 1 img:1")]);
+    node.tick(1, removed(&["a"]));
+    let missing = node.failed(FailureClass::NotFound);
+    node.tick(1, vec![missing]);
+    node.tick(1, touched());
+    node.read(&[("a", "web 1 img:1")]);
+    assert_eq!(node.pods(), "1 web-lab img:1");
 }
 
 #[test]

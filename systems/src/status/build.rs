@@ -129,7 +129,10 @@ pub(super) fn status(input: &Input<'_>) -> PodStatus {
         }
     }
     messages::limit(&mut out);
-    out.containers.sort_by(|a, b| a.name.cmp(&b.name));
+    // As upstream's `status_manager.go` does; init containers stay in the order of the spec.
+    for list in [&mut out.containers, &mut out.ephemeral_containers] {
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+    }
     out
 }
 

@@ -72,7 +72,7 @@ pub(super) fn pending(volume: &Volume, spec: &PodSpec, origin: Origin<'_>) -> bo
             let run = origin.refs.tokens.get(&key);
             run.is_none_or(|run| run.token.is_none() && run.error.is_none())
         }
-        FileSource::Bundle(_) => bundles::pending(&origin.objects.bundles),
+        FileSource::Bundle(_) => origin.objects.bundles.pending(),
         FileSource::Certificate(source) => {
             let run = origin.refs.certificates.get(&source.slot);
             run.is_none_or(|run| run.shown.is_none() && run.error.is_none())

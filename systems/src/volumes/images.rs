@@ -8,15 +8,17 @@ use components::spec::{PullPolicy, VolumeSource};
 use components::time::Mono;
 use components::volumes::{ImageState, VolumeRun};
 use components::world::{Backoff, Step};
+use std::sync::Arc;
 
 /// Takes one answer.
 pub(super) fn take(volume: &mut VolumeRun, source: &VolumeSource, step: &Step, outcome: &Outcome, now: Mono) {
     let VolumeSource::Image { reference, pull_policy, .. } = source else { return };
     volume.image = match (step, outcome) {
         (Step::FindVolumeImage(_), Outcome::Done(Answer::Cri(CriAnswer::ImageFound(found)))) => match found {
-            Some(image) => ImageState::Here(std::sync::Arc::clone(&image.image_ref)),
+            Some(image) if volume.image == ImageState::Pulled => ImageState::Here(Arc::clone(&image.image_ref)),
+            Some(image) => ImageState::Found(Arc::clone(&image.image_ref)),
             None if *pull_policy == PullPolicy::Never => {
-                let message = format!("Container image \"{reference}\" is not present with pull policy of Never");
+                let message = not_present(reference);
                 ImageState::Failed { reason: "ErrImageNeverPull", message, until: now.after(backoff::INITIAL) }
             }
             None => ImageState::Missing,
@@ -25,6 +27,14 @@ pub(super) fn take(volume: &mut VolumeRun, source: &VolumeSource, step: &Step, o
             volume.pull_backoff = Backoff::default();
             ImageState::Pulled
         }
+        (Step::WriteVolumeIntent(_), Outcome::Done(_)) => return,
+        (Step::WriteVolumeIntent(_), _) => {
+            let message =
+                format!("Failed to record image pull intent for container image \"{reference}\": {}", text(outcome));
+            ImageState::Failed { reason: "ErrImagePull", message, until: now.after(backoff::INITIAL) }
+        }
+        // What came before it has failed and said why.
+        (_, Outcome::Cancelled) if matches!(volume.image, ImageState::Failed { .. }) => return,
         (_, Outcome::Cancelled) => ImageState::Unknown,
         (Step::PullVolumeImage(_), _) => {
             backoff::fail(&mut volume.pull_backoff, now, backoff::PULL_MAX);
@@ -36,6 +46,11 @@ pub(super) fn take(volume: &mut VolumeRun, source: &VolumeSource, step: &Step, o
             ImageState::Failed { reason: "ImageInspectError", message: text(outcome), until }
         }
     };
+}
+
+/// What is said of an image that is not there and may not be pulled.
+pub(crate) fn not_present(reference: &str) -> String {
+    format!("Container image \"{reference}\" is not present with pull policy of Never")
 }
 
 fn text(outcome: &Outcome) -> String {
@@ -75,7 +90,7 @@ mod tests {
         let failed = |reason, message: &str| ImageState::Failed { reason, message: message.to_owned(), until };
         let refused = Outcome::Failed(Failure { class: FailureClass::Denied, message: "no".to_owned() });
         let pulled = Outcome::Done(Answer::Cri(CriAnswer::ImagePulled { image_ref: "sha".into() }));
-        check(PullPolicy::IfNotPresent, &find, &found(Some("sha")), &ImageState::Here("sha".into()));
+        check(PullPolicy::IfNotPresent, &find, &found(Some("sha")), &ImageState::Found("sha".into()));
         check(PullPolicy::IfNotPresent, &find, &found(None), &ImageState::Missing);
         let never = "Container image \"reg/data:1\" is not present with pull policy of Never";
         check(PullPolicy::Never, &find, &found(None), &failed("ErrImageNeverPull", never));

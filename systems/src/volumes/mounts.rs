@@ -74,7 +74,7 @@ fn mount_of(
 
 fn image_of(volumes: &PodVolumes, volume: &Volume, reference: &str, sub_path: &str) -> Result<ImageMount, String> {
     let known = volumes.volumes.iter().find(|run| run.name == volume.name).map(|run| &run.image);
-    let Some(ImageState::Here(image_ref)) = known else {
+    let Some(ImageState::Here(image_ref) | ImageState::Found(image_ref)) = known else {
         return Err(format!("the image of volume {:?} is not here", volume.name));
     };
     Ok(ImageMount {

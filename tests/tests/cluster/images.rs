@@ -2,6 +2,7 @@
 
 use super::registry::Registry;
 use super::*;
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -60,6 +61,7 @@ fn private_images_are_pulled_with_secrets_and_by_credential_providers() {
     rig.cluster.apply(&private("own", &registry.image("own/app:1"), "  imagePullSecrets: [{name: login}]\n")).unwrap();
     rig.cluster.wait_field("pod/own", ".status.phase", "Running", SOON).unwrap();
     assert!(!bin.join("asked").exists(), "it is no image of the provider's");
+    check_what_was_pulled(&mut rig, &registry, &secret);
     rig.cluster.apply(&private("team", &registry.image("team/app:2"), "")).unwrap();
     rig.cluster.wait_field("pod/team", ".status.phase", "Running", SOON).unwrap();
     let asked = fs::read_to_string(bin.join("asked")).unwrap();
@@ -69,4 +71,53 @@ fn private_images_are_pulled_with_secrets_and_by_credential_providers() {
     let seen = rig.cluster.kubectl(&["get", "pod/nobody", "-o", &format!("jsonpath={{{WAITING}}}")]).unwrap();
     assert!(!seen.is_empty(), "it still waits");
     rig.node.check_alive().unwrap();
+}
+
+/// What `own` pulled with its secret is recorded, and only for those who have it.
+fn check_what_was_pulled(rig: &mut Rig, registry: &Registry, secret: &serde_json::Value) {
+    let image = registry.image("own/app:1");
+    let records = rig.node.root().join("image_manager");
+    let only = |kind: &str| -> Vec<String> {
+        let files = fs::read_dir(records.join(kind)).unwrap();
+        files
+            .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+            .filter(|text| text.contains("own/app"))
+            .collect()
+    };
+    rig.node.wait("the pull is recorded", SOON, |_| Ok((only("pulled").len() == 1).then_some(()))).unwrap();
+    let text = only("pulled").remove(0);
+    let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let proof = &record["credentialMapping"][registry.image("own/app").as_str()];
+    let login = &proof["kubernetesSecrets"][0];
+    assert_eq!((&login["namespace"], &login["name"]), (&"default".into(), &"login".into()), "{text}");
+    // SHA-256 of {"username":"user","password":"secret"}.
+    let hash: String = Sha256::digest(br#"{"username":"user","password":"secret"}"#)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert_eq!(login["credentialHash"], hash.as_str());
+    let served = registry.served.lock().unwrap().len();
+    let mut copy = secret.clone();
+    copy["metadata"]["name"] = "copy".into();
+    rig.cluster.apply(&copy.to_string()).unwrap();
+    rig.cluster.apply(&private("second", &image, "  imagePullSecrets: [{name: copy}]\n")).unwrap();
+    let never = private("never", &image, "").replace("IfNotPresent", "Never");
+    rig.cluster.apply(&never).unwrap();
+    rig.cluster.apply(&private("stranger", &image, "")).unwrap();
+    rig.cluster.wait_field("pod/second", ".status.phase", "Running", SOON).unwrap();
+    rig.cluster.wait_field("pod/never", WAITING, "ErrImageNeverPull", SOON).unwrap();
+    let refused = |pod: &str| rig.cluster.kubectl(&["get", pod, "-o", &format!("jsonpath={{{WAITING}}}")]).unwrap();
+    let end = std::time::Instant::now() + SOON;
+    while !["ErrImagePull", "ImagePullBackOff"].contains(&refused("pod/stranger").as_str()) {
+        assert!(std::time::Instant::now() < end, "{}", refused("pod/stranger"));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(registry.served.lock().unwrap().len(), served, "nobody was served once more");
+    // The same after a restart.
+    rig.node.stop().unwrap();
+    rig.node.start().unwrap();
+    rig.cluster.apply(&private("third", &image, "  imagePullSecrets: [{name: login}]\n")).unwrap();
+    rig.cluster.wait_field("pod/third", ".status.phase", "Running", SOON).unwrap();
+    rig.cluster.wait_field("pod/never", WAITING, "ErrImageNeverPull", SOON).unwrap();
+    assert_eq!(registry.served.lock().unwrap().len(), served, "nobody was served once more");
 }

@@ -24,8 +24,10 @@ fn kubectl_debugs_attaches_copies_forwards_and_describes() {
     attach(&rig);
     copy(&rig);
     forward(&rig);
-    let said = rig.cluster.kubectl(&["describe", "pod/web"]).unwrap();
-    for part in ["Node:             lab/", "Started", "Ephemeral Containers:", "Normal  Created", "QoS Class:"] {
+    // Columns are as wide as their widest text.
+    let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = words(rig.cluster.kubectl(&["describe", "pod/web"]).unwrap());
+    for part in ["Node: lab/", "Started", "Ephemeral Containers:", "Normal Created", "QoS Class:"] {
         assert!(said.contains(part), "{part} is missing in {said}");
     }
     let said = rig.cluster.kubectl(&["describe", "node/lab"]).unwrap();
@@ -59,7 +61,8 @@ fn debug(rig: &mut Rig) {
     args[4] = "shell";
     args.extend([image.as_str(), "--", "sleep", "3600"]);
     rig.cluster.kubectl(&args).unwrap();
-    let state = ".status.ephemeralContainerStatuses[1].state.running.startedAt";
+    // Statuses are in the order of names.
+    let state = ".status.ephemeralContainerStatuses[0].state.running.startedAt";
     let cluster = &rig.cluster;
     rig.node
         .wait("the second one runs", SOON, |_| {

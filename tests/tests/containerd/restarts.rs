@@ -56,6 +56,26 @@ fn restart_policies_are_kept() {
     node.check_alive().unwrap();
 }
 
+#[test]
+fn a_manifest_removed_and_written_again_at_once_restarts_its_pod() {
+    let Some(mut node) = chosen_node() else {
+        return;
+    };
+    let manifest = shell_pod("web", "trap 'exit 0' TERM; while :; do sleep 0.1; done", "");
+    let path = node.manifests().join("web.yaml");
+    std::fs::write(&path, &manifest).unwrap();
+    let first = node.wait_running("web", SOON).unwrap();
+    // Put over what is there: nothing was ever gone.
+    node.put("web.yaml", manifest.clone()).unwrap();
+    crate::input::check_undisturbed(&mut node, "web", &first.id, Duration::from_secs(2));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, &manifest).unwrap();
+    let next = |node: &Node| Ok(node.running("web")?.into_iter().find(|new| new.id != first.id));
+    let second = node.wait("the pod runs again", SOON, next).unwrap();
+    assert_eq!(second.annotations["io.kubernetes.container.restartCount"], "1");
+    crate::input::check_undisturbed(&mut node, "web", &second.id, Duration::from_secs(2));
+}
+
 /// The id and try of every container that should last, with the name of its pod.
 fn snapshot(node: &Node) -> BTreeMap<String, (String, u64)> {
     let containers = node.crictl().containers().unwrap();

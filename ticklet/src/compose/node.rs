@@ -5,6 +5,7 @@ use components::config::gates::GateSet;
 use components::duration::GoDuration;
 use components::node::reclaim::{CollectionConfig, ReclaimConfig, RotationConfig};
 use components::node::{Machine, NodeConfig, ResizeLimits, ShutdownBand};
+use components::pulls::{PullVerification, VerifyPolicy};
 use components::quantity::Quantity;
 use std::time::Duration;
 
@@ -57,12 +58,23 @@ pub(crate) fn node_config(config: &KubeletConfiguration, root_dir: &str, machine
         resize: resize(config),
         identity: None,
         providers: None,
+        pulls: pulls(config),
         reclaim: ReclaimConfig {
             rotation: rotation(config),
             collection: Some(collection(-1, 1, GoDuration::ZERO)),
             log_links: Some(LOG_LINKS.to_owned()),
         },
     }
+}
+
+/// When pods prove that they may use images that are here.
+fn pulls(config: &KubeletConfiguration) -> Option<PullVerification> {
+    let policy = VerifyPolicy::from_name(&config.image_pull_credentials_verification_policy)?;
+    let allowlist = config.preloaded_images_verification_allowlist.clone();
+    GateSet::from_map(&config.feature_gates)
+        .0
+        .enabled("KubeletEnsureSecretPulledImages")
+        .then_some(PullVerification { policy, allowlist })
 }
 
 /// What a resize of a running pod may change.

@@ -181,6 +181,7 @@ fn asked() -> Vec<Ingress> {
         Ingress::Cri(CriIngress::EventsOpened),
         Ingress::Cri(CriIngress::EventsClosed { unsupported: true, message: "unknown method".into() }),
         Ingress::Sources(SourcesIngress::ManifestsTouched),
+        Ingress::Sources(SourcesIngress::ManifestsRemoved { origins: vec!["/m/a.yaml".into()] }),
         Ingress::Store(StoreIngress::CommitFailed { records: records(), message: "no space left on device".into() }),
     ];
     inputs.extend(changed);

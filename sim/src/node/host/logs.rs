@@ -62,7 +62,8 @@ impl Host {
             | HostEffect::ReadLogins { .. }
             | HostEffect::Identity(_)
             | HostEffect::PodKeys(_)
-            | HostEffect::RunProvider(_) => {}
+            | HostEffect::RunProvider(_)
+            | HostEffect::Pulls(_) => {}
         }
         Ok(None)
     }

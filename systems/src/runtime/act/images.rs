@@ -1,10 +1,11 @@
 //! Image volumes of a container: found or pulled under their own policy before the container is made.
 
-use super::super::steps::PULL_TIMEOUT;
 use super::super::{backoff, config};
 use super::Pod;
-use super::pull::Login;
+use super::access::{May, PullSteps, Wanted};
+use super::pull::{self, Login};
 use super::start::Start;
+use crate::volumes;
 use components::edge::Effect;
 use components::edge::cri::CriEffect;
 use components::registry::PullTries;
@@ -22,11 +23,36 @@ impl Pod<'_, '_> {
             };
             let volume = &start.spec.volumes[index];
             let VolumeSource::Image { reference, to_pull, pull_policy } = &volume.source else { continue };
+            if let Some(message) = podspec::image::problem(reference) {
+                let until = self.node.now().after(backoff::INITIAL);
+                self.wait_for_volume_image(start, "InvalidImageName", message, reference, until);
+                return false;
+            }
             let known = self.volumes.volumes.get(index).map(|run| run.image.clone()).unwrap_or_default();
             let step = u16::try_from(index).unwrap_or(u16::MAX);
             let image = to_pull.to_string();
             match known {
                 ImageState::Here(_) => continue,
+                ImageState::Found(id) => {
+                    let wanted = Wanted { spec: start.spec, image: reference, to_pull: &image, image_ref: &id };
+                    match self.may_use(wanted, None) {
+                        May::Use => continue,
+                        May::Wait => {}
+                        May::Pull | May::Ask(_) if *pull_policy == PullPolicy::Never => {
+                            let until = self.node.now().after(backoff::INITIAL);
+                            let message = volumes::not_present(reference);
+                            self.wait_for_volume_image(start, "ErrImageNeverPull", message, reference, until);
+                            self.runs[start.index].retry_at = Some(until);
+                        }
+                        // A pull is as good as a comparison.
+                        May::Pull | May::Ask(_) => self.pull_volume_image(start, step, image, reference),
+                        May::Broken(why) => {
+                            let until = self.node.now().after(backoff::INITIAL);
+                            self.wait_for_volume_image(start, "ErrImagePull", why, reference, until);
+                            self.runs[start.index].retry_at = Some(until);
+                        }
+                    }
+                }
                 ImageState::Failed { reason, message, until } if self.node.now() < until => {
                     self.wait_for_volume_image(start, reason, message, reference, until);
                 }
@@ -48,9 +74,12 @@ impl Pod<'_, '_> {
     fn pull_volume_image(&mut self, start: Start<'_>, step: u16, image: String, reference: &str) {
         let now = self.node.now();
         // The first login that fits; others are not tried for volumes.
-        let login = match self.login(start.spec, &image, &PullTries::default()) {
+        if self.records_busy(reference) {
+            return;
+        }
+        let login = match self.all_logins(start.spec, &image, true) {
             Login::Wait => return,
-            Login::With(login, _) => login,
+            Login::All(logins) => pull::turn(logins, &PullTries::default()).0,
             Login::Broken(why) => {
                 let until = now.after(backoff::INITIAL);
                 return self.wait_for_volume_image(start, "ErrImagePull", why, reference, until);
@@ -70,8 +99,15 @@ impl Pod<'_, '_> {
             self.flow.last_event = "The sandbox cannot be described".into();
             return;
         };
-        let effect = Effect::Cri(CriEffect::PullImage { image, config, login });
-        self.emit(Step::PullVolumeImage(step), effect, PULL_TIMEOUT, "the image of a volume is wanted");
+        self.emit_pull(PullSteps {
+            image: reference,
+            to_pull: image,
+            config,
+            login,
+            intent: Step::WriteVolumeIntent(step),
+            pull: Step::PullVolumeImage(step),
+            rule: "the image of a volume is wanted",
+        });
     }
 
     fn wait_for_volume_image(

@@ -1,10 +1,11 @@
 //! Starting containers, one at a time in spec order; one that waits lets the next go on.
 
 use super::super::actions::{self, PodActions};
-use super::super::steps::{HOST_TIMEOUT, Next, PULL_TIMEOUT, starts_container};
+use super::super::steps::{HOST_TIMEOUT, Next, starts_container};
 use super::super::{backoff, config, env, hosts, paths};
 use super::Pod;
-use super::pull::Login;
+use super::access::PullSteps;
+use super::pull::{self, Login};
 use crate::{status, volumes};
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection, SandboxConfig};
@@ -61,8 +62,15 @@ impl Pod<'_, '_> {
                     self.look_for_image(start);
                 }
             }
+            Progress::ImageAbsent => {
+                let policy = start.container.pull_policy;
+                self.count_image(policy, "false", if policy == PullPolicy::Never { "unknown" } else { "true" });
+                self.runs[start.index].progress = Progress::ImageMissing;
+                self.image_missing(start);
+            }
             Progress::ImageMissing => self.image_missing(start),
             Progress::ImagePulled => self.find_image(start, "the pulled image's id and user are needed"),
+            Progress::ImageFound => self.image_found(start),
             Progress::ImageReady => self.create(start),
             Progress::Created(id) => {
                 let index = u16::try_from(start.index).unwrap_or(u16::MAX);
@@ -121,12 +129,24 @@ impl Pod<'_, '_> {
     }
 
     fn look_for_image(&mut self, start: Start<'_>) {
+        if self.image_has_no_name(start) {
+            return;
+        }
         if start.container.pull_policy == PullPolicy::Always {
+            self.count_image(PullPolicy::Always, "unknown", "true");
             self.runs[start.index].progress = Progress::ImageMissing;
             self.image_missing(start);
         } else {
             self.find_image(start, "the pull policy asks whether the image is here");
         }
+    }
+
+    /// True when the image's name is none: no runtime is asked for it.
+    fn image_has_no_name(&mut self, start: Start<'_>) -> bool {
+        let Some(message) = podspec::image::problem(&start.container.image) else { return false };
+        let until = self.node.now().after(backoff::INITIAL);
+        self.wait_for_image(start, "InvalidImageName", message, until);
+        true
     }
 
     fn find_image(&mut self, start: Start<'_>, rule: &'static str) {
@@ -135,9 +155,15 @@ impl Pod<'_, '_> {
         self.emit(Step::FindImage(index), effect, self.node.timeout(), rule);
     }
 
-    fn image_missing(&mut self, start: Start<'_>) {
+    pub(super) fn image_missing(&mut self, start: Start<'_>) {
+        if self.image_has_no_name(start) {
+            return;
+        }
         let now = self.node.now();
         let image = &start.container.image;
+        if self.records_busy(image) {
+            return;
+        }
         if start.container.pull_policy == PullPolicy::Never {
             let message = format!("Container image \"{image}\" is not present with pull policy of Never");
             self.wait_for_image(start, "ErrImageNeverPull", message, now.after(backoff::INITIAL));
@@ -150,11 +176,12 @@ impl Pod<'_, '_> {
             return;
         }
         let tries = self.runs[start.index].pull.clone();
-        let (login, more) = match self.login(start.spec, &start.container.image_to_pull, &tries) {
+        let logins = match self.all_logins(start.spec, &start.container.image_to_pull, tries.tried == 0) {
             Login::Wait => return,
-            Login::With(login, more) => (login, more),
+            Login::All(logins) => logins,
             Login::Broken(why) => return self.refuse_pull(start, why),
         };
+        let (login, more) = pull::turn(logins, &tries);
         let (qps, burst) = (self.node.config.pull_qps, self.node.config.pull_burst);
         // All attempts of one pull count as one.
         if tries.tried == 0 && !self.budget.take(qps, burst, now) {
@@ -168,14 +195,20 @@ impl Pod<'_, '_> {
         let told = u16::try_from(start.index).ok();
         self.flow.events.normal("Pulling", format!("Pulling image \"{image}\""), told);
         self.runs[start.index].pull.more = more;
-        let image = start.container.image_to_pull.to_string();
-        let effect = Effect::Cri(CriEffect::PullImage { image, config, login });
         let index = u16::try_from(start.index).unwrap_or(u16::MAX);
-        self.emit(Step::PullImage(index), effect, PULL_TIMEOUT, "the pull policy wants the image pulled");
+        self.emit_pull(PullSteps {
+            image,
+            to_pull: start.container.image_to_pull.to_string(),
+            config,
+            login,
+            intent: Step::WriteIntent(index),
+            pull: Step::PullImage(index),
+            rule: "the pull policy wants the image pulled",
+        });
     }
 
     /// The image is not pulled now.
-    fn refuse_pull(&mut self, start: Start<'_>, why: String) {
+    pub(super) fn refuse_pull(&mut self, start: Start<'_>, why: String) {
         let now = self.node.now();
         let run = &mut self.runs[start.index];
         backoff::fail(&mut run.pull_backoff, now, backoff::PULL_MAX);
@@ -209,7 +242,7 @@ impl Pod<'_, '_> {
         self.wake_at(until);
     }
 
-    fn create(&mut self, start: Start<'_>) {
+    pub(super) fn create(&mut self, start: Start<'_>) {
         let Some(image) = self.runs[start.index].image.clone() else {
             self.runs[start.index].progress = Progress::Idle;
             return;
@@ -356,6 +389,7 @@ fn tell_wait(events: &mut components::events::PodEvents, start: Start<'_>, reaso
     let (index, image) = (u16::try_from(start.index).ok(), &start.container.image);
     match reason {
         "ErrImageNeverPull" => events.warning(reason, message, index),
+        "InvalidImageName" => events.warning("InspectFailed", message, index),
         "ImagePullBackOff" => events.normal("BackOff", format!("Back-off pulling image \"{image}\""), index),
         _ => {}
     }

@@ -2,8 +2,9 @@
 
 use super::super::actions::{self, PodActions};
 use super::super::steps::{HOST_TIMEOUT, starts_container, whole_pod};
-use super::super::{cgroups, config, paths, resize, users};
+use super::super::{cgroups, config, dns, paths, resize, users};
 use super::Pod;
+use crate::objects::copied;
 use crate::restart;
 use components::edge::Effect;
 use components::edge::cri::{ContainerState, CriEffect, PodInspection, RuntimeHandler};
@@ -35,8 +36,7 @@ impl Pod<'_, '_> {
             return;
         }
         if !self.flow.prepared {
-            if let Err(text) = self.assign_users(spec) {
-                self.cannot_describe(text);
+            if !self.has_users(spec) {
                 return;
             }
             let preparation = self.preparation(spec);
@@ -140,17 +140,28 @@ impl Pod<'_, '_> {
         self.wake_at(self.node.now().after(CONFIG_RETRY));
     }
 
-    /// Host ids for a pod that wants a user namespace.
-    fn assign_users(&mut self, spec: &PodSpec) -> Result<(), String> {
-        if spec.host_users {
-            return Ok(());
+    /// The runtime's handler for the pod's class; `None` when the pod waits for it, noted why.
+    fn handler(&mut self, spec: &PodSpec) -> Option<String> {
+        copied::handler(spec.runtime_class.as_deref(), &self.node.objects.classes).unwrap_or_else(|text| {
+            self.cannot_describe(text);
+            None
+        })
+    }
+
+    /// True when a pod that wants a user namespace has host ids, or none are wanted.
+    fn has_users(&mut self, spec: &PodSpec) -> bool {
+        if spec.host_users || self.users.of(self.emitter.uid).is_some() {
+            return true;
         }
-        let can = |handler: &RuntimeHandler| handler.name.is_empty() && handler.user_namespaces;
-        if !self.node.health.handlers.iter().any(can) {
-            return Err("can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned());
-        }
-        let (ids, lives) = (self.node.config.limits.users, self.lives);
-        self.users.assign(&spec.uid, ids, |pod| lives.by_uid.contains_key(pod)).map(|_| ())
+        let Some(handler) = self.handler(spec) else { return false };
+        let can = |known: &RuntimeHandler| *known.name == *handler && known.user_namespaces;
+        let made = if self.node.health.handlers.iter().any(can) {
+            let (ids, lives) = (self.node.config.limits.users, self.lives);
+            self.users.assign(&spec.uid, ids, |pod| lives.by_uid.contains_key(pod)).map(|_| ())
+        } else {
+            Err("can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned())
+        };
+        made.map_err(|text| self.cannot_describe(text)).is_ok()
     }
 
     fn preparation(&self, spec: &PodSpec) -> PreparePod {
@@ -206,10 +217,14 @@ impl Pod<'_, '_> {
             self.wake_at(self.node.now().after(NETWORK_RETRY));
             return;
         }
+        let Some(handler) = self.handler(spec) else { return };
         let made = match config::sandbox(spec, self.site(), attempt) {
             Ok(made) => made,
             Err(text) => return self.cannot_describe(text),
         };
+        if let Some(told) = dns::missing(spec, self.site().config) {
+            self.flow.events.warning("MissingClusterDNS", told, None);
+        }
         self.flow.made_sandbox = true;
         for run in &mut self.runs {
             run.progress = Progress::Idle;
@@ -220,7 +235,6 @@ impl Pod<'_, '_> {
             let told = "Pod sandbox changed, it will be killed and re-created.";
             self.flow.events.normal("SandboxChanged", told, None);
         }
-        let handler = String::new();
         let effect = Effect::Cri(CriEffect::RunSandbox { config: Box::new(made), handler });
         self.emit(Step::RunSandbox, effect, self.node.timeout() * 2, "the pod has no usable sandbox");
     }

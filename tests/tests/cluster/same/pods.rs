@@ -17,8 +17,18 @@ const STATE: &str = "/containerStatuses/0/state/waiting/reason";
 const READY: &str = "/containerStatuses/0/ready";
 
 /// Pods that go round: how often something was told of them depends on the moment.
-pub(super) const RESTLESS: [&str; 9] =
-    ["crash", "on-failure", "no-image", "no-command", "init-loop", "sick", "hook-bad", "no-env", "runs-as-root"];
+pub(super) const RESTLESS: [&str; 10] = [
+    "crash",
+    "on-failure",
+    "no-image",
+    "no-command",
+    "init-loop",
+    "sick",
+    "hook-bad",
+    "no-env",
+    "runs-as-root",
+    "no-handler",
+];
 
 fn subject(
     name: &'static str,
@@ -122,6 +132,10 @@ fn furnished() -> Vec<Subject> {
             {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}}]}}]}),
         ready,
     ));
+    // What no container mounts need not be there.
+    let nowhere = json!({"volumes": [{"name": "v", "configMap": {"name": "none"}}]});
+    all.push(subject("unmounted", WAIT, none(), nowhere, ready));
+    all.push(subject("classed", WAIT, none(), json!({"runtimeClassName": "boxed"}), ready));
     all.push(subject(
         "init",
         WAIT,
@@ -238,10 +252,11 @@ pub(super) fn stuck() -> Vec<Subject> {
             none(),
             &waits("CreateContainerConfigError"),
         ),
+        subject("no-handler", WAIT, none(), json!({"runtimeClassName": "odd"}), &waits("ContainerCreating")),
         subject(
             "no-volume",
             WAIT,
-            none(),
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}),
             json!({"volumes": [{"name": "v", "configMap": {"name": "none"}}]}),
             &waits("ContainerCreating"),
         ),
