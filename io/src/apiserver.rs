@@ -9,6 +9,7 @@ mod identity;
 pub mod kubeconfig;
 mod limit;
 mod pool;
+pub mod proxy;
 mod transport;
 mod watch;
 

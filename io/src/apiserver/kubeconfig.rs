@@ -1,6 +1,7 @@
 //! Reads a kubeconfig: the current context's server, its authority, and who we are. Files that it names are looked for
 //! beside it. Secrets never appear in messages.
 
+use super::proxy::Proxy;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use components::ids::Sensitive;
@@ -23,6 +24,8 @@ pub struct Kubeconfig {
     pub insecure: bool,
     /// Name to look for in the server's certificate instead of the host of `server`.
     pub server_name: Option<String>,
+    /// A proxy on the way to the server.
+    pub proxy: Option<Proxy>,
     /// Client certificate and key.
     pub identity: Option<(Pem, Pem)>,
     /// Bearer token.
@@ -214,9 +217,8 @@ fn parse(text: &str, dir: &Path) -> Result<Kubeconfig, String> {
     if !user.username.is_empty() {
         return Err("username and password are not supported: use a client certificate or a token".to_owned());
     }
-    if !cluster.proxy_url.is_empty() {
-        return Err("proxy-url is not supported".to_owned());
-    }
+    let given = Some(cluster.proxy_url.as_str()).filter(|url| !url.is_empty());
+    let proxy = given.map(Proxy::parse).transpose().map_err(|error| format!("proxy-url {error}"))?;
     let authority = pem(&cluster.certificate_authority, &cluster.certificate_authority_data, dir)
         .map_err(|e| format!("certificate-authority-data: {e}"))?;
     if authority.is_some() && cluster.insecure_skip_tls_verify {
@@ -245,6 +247,7 @@ fn parse(text: &str, dir: &Path) -> Result<Kubeconfig, String> {
         authority,
         insecure: cluster.insecure_skip_tls_verify,
         server_name: Some(cluster.tls_server_name.clone()).filter(|name| !name.is_empty()),
+        proxy,
         identity,
         token,
     })
@@ -283,6 +286,9 @@ fn cluster_info(cluster: &Cluster, authority: Option<&Pem>) -> Result<Value, Str
     let mut info = json!({ "server": cluster.server });
     if !cluster.tls_server_name.is_empty() {
         info["tls-server-name"] = cluster.tls_server_name.as_str().into();
+    }
+    if !cluster.proxy_url.is_empty() {
+        info["proxy-url"] = cluster.proxy_url.as_str().into();
     }
     if cluster.insecure_skip_tls_verify {
         info["insecure-skip-tls-verify"] = true.into();
@@ -374,6 +380,13 @@ users:
     }
 
     #[test]
+    fn a_proxy_is_known_and_its_password_is_not_shown() {
+        let found = good(&GOOD.replace("ca.crt", "ca.crt, proxy-url: 'http://u:geheim@p:3128'"));
+        assert_eq!(found.proxy.as_ref().map(|proxy| proxy.address.to_string()).as_deref(), Some("http://p:3128/"));
+        assert!(!format!("{found:?}").contains("geheim"));
+    }
+
+    #[test]
     fn a_plugin_is_used_where_there_is_no_other_credential() {
         let own = "client-certificate: /abs/c.pem, client-key: c.key";
         let exec = "exec: {command: ./bin/p, args: [a], env: [{name: N, value: geheim}], provideClusterInfo: true, \
@@ -415,6 +428,7 @@ users:
         bad(", client-key: c.key", "", "must be given together");
         bad("client-key: c.key", "auth-provider: {name: geheim}", "auth-provider is not supported");
         bad("ca.crt", "ca.crt, certificate-authority-data: geheim", "certificate-authority-data: not");
+        bad("ca.crt", "ca.crt, proxy-url: 'ftp://u:geheim@p'", "proxy-url must begin with");
         bad("ca.crt", "ca.crt, insecure-skip-tls-verify: true", "exclude each other");
         bad("users:", "users: geheim\nx:", "not a kubeconfig");
     }

@@ -5,11 +5,11 @@
 //! node's lease among them. So watches have connections of their own, each with a part of them; and what says that the node lives
 //! never waits behind the rest.
 
+use super::transport::dial::Dial;
 use bytes::Bytes;
 use components::edge::api::Class;
 use http_body_util::Full;
 use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Builder, Client};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,13 +17,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 const WATCHES: usize = 80;
 
 /// A client with connections of its own; over HTTP/2 that is one connection.
-pub(super) type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+pub(super) type Http = Client<HttpsConnector<Dial>, Full<Bytes>>;
 
 /// The clients.
 #[derive(Debug)]
 pub(super) struct Pools {
     builder: Builder,
-    connector: HttpsConnector<HttpConnector>,
+    connector: HttpsConnector<Dial>,
     heartbeats: Http,
     requests: Http,
     watches: Mutex<Vec<Group>>,
@@ -43,7 +43,7 @@ pub(super) struct Place(#[expect(dead_code, reason = "held, not read: it counts 
 
 impl Pools {
     /// Connects nothing yet.
-    pub(super) fn new(builder: Builder, connector: HttpsConnector<HttpConnector>) -> Self {
+    pub(super) fn new(builder: Builder, connector: HttpsConnector<Dial>) -> Self {
         let client = || builder.build(connector.clone());
         let (heartbeats, requests) = (client(), client());
         Self { builder, connector, heartbeats, requests, watches: Mutex::default() }
@@ -82,6 +82,7 @@ impl Pools {
 mod tests {
     use super::*;
     use hyper_rustls::HttpsConnectorBuilder;
+    use hyper_util::client::legacy::connect::HttpConnector;
     use hyper_util::rt::TokioExecutor;
     use rustls::{ClientConfig, RootCertStore};
 
@@ -90,7 +91,8 @@ mod tests {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let config = config.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http2().build();
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http2();
+        let connector = connector.wrap_connector(Dial::Straight(HttpConnector::new()));
         let pools = Pools::new(Client::builder(TokioExecutor::new()), connector);
         let mut places: Vec<_> = (0..=2 * WATCHES).map(|_| pools.watch().1).collect();
         assert_eq!(pools.connections(), 3);

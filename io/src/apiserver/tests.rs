@@ -1,5 +1,7 @@
 //! The port against a server in this process, over plain HTTP and over TLS with client certificates.
 
+mod proxy;
+
 use super::*;
 use axum::Router;
 use axum::body::Body as HttpBody;

@@ -4,6 +4,7 @@
 //! the old one's connections is told that they are closed. Files that became unusable leave the former client in place.
 
 mod connect;
+pub(super) mod dial;
 
 use super::Access;
 use super::counts::{ApiCounts, Counter};

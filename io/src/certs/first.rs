@@ -91,6 +91,9 @@ fn text(source: &Kubeconfig, certificate: &Path) -> Result<String, String> {
     if source.insecure {
         cluster.insert("insecure-skip-tls-verify".to_owned(), true.into());
     }
+    if let Some(proxy) = &source.proxy {
+        cluster.insert("proxy-url".to_owned(), proxy.given.0.as_str().into());
+    }
     if let Some(name) = &source.server_name {
         cluster.insert("tls-server-name".to_owned(), name.as_str().into());
     }

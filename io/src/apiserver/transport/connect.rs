@@ -3,6 +3,8 @@
 use super::super::identity::{certificates, load};
 use super::super::kubeconfig::{Kubeconfig, Pem};
 use super::super::pool::Pools;
+use super::super::proxy::Proxy;
+use super::dial::Dial;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -41,13 +43,22 @@ pub(super) fn pools(kubeconfig: &Kubeconfig, identity: Option<&(Pem, Pem)>) -> R
     Ok(Arc::new(Pools::new(builder, connector(kubeconfig, identity.or(kubeconfig.identity.as_ref()))?)))
 }
 
-fn connector(kubeconfig: &Kubeconfig, identity: Option<&(Pem, Pem)>) -> Result<HttpsConnector<HttpConnector>, String> {
+fn connector(kubeconfig: &Kubeconfig, identity: Option<&(Pem, Pem)>) -> Result<HttpsConnector<Dial>, String> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
     http.set_keepalive(Some(PING_EVERY));
     http.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    let builder = HttpsConnectorBuilder::new().with_tls_config(tls(kubeconfig, identity)?).https_or_http();
+    let proxy = match &kubeconfig.proxy {
+        Some(proxy) => Some(proxy.clone()),
+        None => Proxy::of_environment(&kubeconfig.server, |name| std::env::var(name).ok())?,
+    };
+    let tls = tls(kubeconfig, identity)?;
+    let dial = match proxy {
+        Some(proxy) => Dial::through(proxy, http, tls.clone()),
+        None => Dial::Straight(http),
+    };
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let builder = match &kubeconfig.server_name {
         Some(name) => {
             let name = ServerName::try_from(name.clone()).map_err(|e| format!("tls-server-name: {e}"))?;
@@ -55,7 +66,7 @@ fn connector(kubeconfig: &Kubeconfig, identity: Option<&(Pem, Pem)>) -> Result<H
         }
         None => builder,
     };
-    Ok(builder.enable_http1().enable_http2().wrap_connector(http))
+    Ok(builder.enable_http1().enable_http2().wrap_connector(dial))
 }
 
 fn tls(kubeconfig: &Kubeconfig, identity: Option<&(Pem, Pem)>) -> Result<ClientConfig, String> {
