@@ -63,10 +63,10 @@ scenarios! {
     crash_while_ending
     drain
     env_file
+    events_at_start
     events_bare
     events_closed
     events_lost
-    events_tell_starts
     gc_keeps_per_container
     gc_old_sandbox
     gc_remains
