@@ -64,6 +64,7 @@ scenarios! {
     crash_while_ending
     drain
     env_file
+    events_at_start
     events_bare
     events_closed
     events_lost

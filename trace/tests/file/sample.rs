@@ -1,6 +1,7 @@
 //! Hand-made frames with every kind of input and of decision.
 
 use components::edge::control::ControlIngress;
+use components::edge::cri::started::StartedObject;
 use components::edge::cri::*;
 use components::edge::host::HostAnswer;
 use components::edge::sources::*;
@@ -185,7 +186,16 @@ fn asked() -> Vec<Ingress> {
         Ingress::Store(StoreIngress::CommitFailed { records: records(), message: "no space left on device".into() }),
     ];
     inputs.extend(changed);
+    inputs.extend(started());
     inputs
+}
+
+fn started() -> [Ingress; 2] {
+    let PodInspection { namespace, name, sandboxes, containers } = inspection();
+    let sandbox = StartedObject::Sandbox { namespace, name, status: sandboxes[0].clone() };
+    let container = StartedObject::Container { status: containers[0].clone(), size: Some(RuntimeSize::default()) };
+    [sandbox, container]
+        .map(|object| Ingress::Cri(CriIngress::ObjectStarted { pod: "uid-1".into(), object: Box::new(object) }))
 }
 
 fn answers() -> Vec<Ingress> {
