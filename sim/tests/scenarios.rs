@@ -68,7 +68,6 @@ scenarios! {
     events_bare
     events_closed
     events_lost
-    events_tell_starts
     file_back_at_once
     file_back_crash
     file_back_never
