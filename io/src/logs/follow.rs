@@ -455,7 +455,8 @@ mod tests {
         assert_eq!(total, (100 << 20) + 1 + 4);
         assert!(largest <= 2 * PORTION, "{largest}");
         let grown = resident().saturating_sub(before);
-        assert!(grown < 16 << 10, "{grown} KiB more");
+        // Other tests of this process allocate too; who held the line would hold 100 MiB.
+        assert!(grown < 64 << 10, "{grown} KiB more");
         let mut last = rig.read(LogOptions { tail_lines: Some(1), ..LogOptions::default() }).await;
         assert_eq!(rest(&mut last).await, b"end\n");
     }
