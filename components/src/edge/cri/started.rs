@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// An object that started, as an inspection would show it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "it is always in a box of its own")]
 pub enum StartedObject {
     /// A sandbox, which is ready.
     Sandbox {
