@@ -87,6 +87,14 @@ pub fn bundle(text: &str) -> Result<(String, Bundle), String> {
     Ok((field("/metadata/name"), Bundle { signer: field("/spec/signerName"), labels: labels.collect(), anchors }))
 }
 
+/// `metadata.resourceVersion` of an object as this module's users keep it, without reading the rest.
+#[must_use]
+pub fn version_of(json: &str) -> Option<&str> {
+    // Texts inside hold no bare quotes, so that nothing else can look like the field.
+    let (_, rest) = json.split_once("\"resourceVersion\":\"")?;
+    rest.split_once('"').map(|(version, _)| version)
+}
+
 /// Name and handler of a `RuntimeClass`.
 ///
 /// # Errors

@@ -150,7 +150,7 @@ fn of_pod(spec: &PodSpec, event: PodEvent) -> Happened {
         namespace: spec.namespace.to_string(),
         name: spec.name.to_string(),
         uid: spec.uid.to_string(),
-        api_version: "v1",
+        resource_version: podspec::objects::version_of(spec.json.as_ref()).unwrap_or_default().to_owned(),
         field_path,
     };
     Happened { about, warning: event.warning, reason: event.reason, message: event.message }

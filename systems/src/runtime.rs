@@ -15,6 +15,7 @@ mod hooks;
 mod hosts;
 mod order;
 mod paths;
+pub(crate) mod pullerror;
 mod resize;
 mod resources;
 mod security;

@@ -53,7 +53,7 @@ fn an_altered_input_is_found_at_its_tick() {
     let data = std::fs::read(golden("v1-containerd2.trace")).unwrap();
     let ended = |input: &Ingress| match input {
         Ingress::Completed(done) => match &done.outcome {
-            Outcome::Done(Answer::Cri(CriAnswer::PodInspected(seen))) => exit_code_3(seen),
+            Outcome::Done(Answer::Cri(CriAnswer::PodSeen { pod, .. })) => exit_code_3(pod),
             _ => false,
         },
         _ => false,

@@ -383,13 +383,18 @@ fn state(state: &ReportedState) -> BTreeMap<&'static str, ShownState<'_>> {
                 exit_code: *exit_code,
                 reason,
                 message,
-                started_at: time(*started_at),
-                finished_at: time(*finished_at),
+                started_at: instant(*started_at, container_id),
+                finished_at: instant(*finished_at, container_id),
                 container_id,
             },
         ),
     };
     BTreeMap::from([named])
+}
+
+/// A time that the runtime says of an instance: one that never started shows the epoch, as upstream converts it.
+fn instant(wall: Wall, id: &str) -> Option<String> {
+    if id.is_empty() { time(wall) } else { Some(wall.rfc3339()) }
 }
 
 /// A time as the API shows it; `null` for one that is not set.

@@ -15,7 +15,7 @@ const SIMILAR_FOR: Duration = Duration::from_secs(600);
 const BURST: f64 = 25.0;
 const REFILL: Duration = Duration::from_secs(300);
 /// What a combined message begins with.
-const COMBINED: &str = "(combined from similar events): ";
+pub(super) const COMBINED: &str = "(combined from similar events): ";
 
 /// The object an event is about.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -25,8 +25,8 @@ pub(crate) struct About {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// Empty where references of this kind carry none.
-    pub(crate) api_version: &'static str,
+    /// Its version when the event was told; empty where the node does not know it.
+    pub(crate) resource_version: String,
     /// For example `spec.containers{c}`; empty for the whole.
     pub(crate) field_path: String,
 }

@@ -1,6 +1,6 @@
 //! Events as API objects, sent one after the other: made once, then only their counts are patched.
 
-use super::correlate::{About, Sendable};
+use super::correlate::{About, COMBINED, Sendable};
 use crate::node_object::{answered, trouble};
 use components::edge::Outcome;
 use components::edge::api::{ApiRequest, Class, Method};
@@ -125,13 +125,16 @@ fn object(sent: &Sendable, node: &str) -> Value {
     for (key, value) in [
         ("namespace", about.namespace.as_str()),
         ("uid", &about.uid),
-        ("apiVersion", about.api_version),
+        ("apiVersion", "v1"),
+        ("resourceVersion", &about.resource_version),
         ("fieldPath", &about.field_path),
     ] {
         if !value.is_empty() {
             involved[key] = value.into();
         }
     }
+    // As upstream's aggregator makes them.
+    let combined = event.message.starts_with(COMBINED);
     json!({
         "apiVersion": "v1",
         "kind": "Event",
@@ -145,8 +148,8 @@ fn object(sent: &Sendable, node: &str) -> Value {
         "count": sent.count,
         "type": if event.warning { "Warning" } else { "Normal" },
         "eventTime": null,
-        "reportingComponent": "kubelet",
-        "reportingInstance": node,
+        "reportingComponent": if combined { "" } else { "kubelet" },
+        "reportingInstance": if combined { "" } else { node },
     })
 }
 
@@ -164,8 +167,8 @@ mod tests {
             namespace: "ns".into(),
             name: "p".into(),
             uid: "u".into(),
-            api_version: "v1",
             field_path: "spec.containers{c}".into(),
+            resource_version: "7".to_owned(),
         };
         let event = Happened { about, warning: true, reason: "BackOff".into(), message: "m".into() };
         Sendable { event, name: "p.1".into(), count, first: Wall(0), last: Wall(7_000_000_000), reworded: false }
@@ -193,7 +196,7 @@ mod tests {
         assert_eq!((way, made.path.as_str(), sent.count), (Way::Make, "/api/v1/namespaces/ns/events", 1));
         let body: Value = serde_json::from_str(made.body.text()).unwrap();
         let involved = json!({
-            "kind": "Pod", "namespace": "ns", "name": "p", "uid": "u", "apiVersion": "v1",
+            "kind": "Pod", "namespace": "ns", "name": "p", "uid": "u", "apiVersion": "v1", "resourceVersion": "7",
             "fieldPath": "spec.containers{c}",
         });
         assert_eq!(body["involvedObject"], involved);

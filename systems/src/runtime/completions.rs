@@ -1,6 +1,6 @@
 //! What came of the works under way: results become components of the pod or container that asked.
 
-use super::{backoff, hooks};
+use super::{backoff, hooks, pullerror};
 use crate::planted;
 use bevy_ecs::prelude::*;
 use components::edge::cri::{ContainerState, CriAnswer};
@@ -347,7 +347,7 @@ impl Taken<'_> {
             (Step::PullImage(_), _) if run.pull.refused(trouble(outcome)) => run.progress = Progress::ImageMissing,
             (Step::PullImage(_), _) => {
                 let said = run.pull.end();
-                self.pull_failed(run, said);
+                self.pull_failed(run, &said);
             }
             _ => {}
         }
@@ -447,14 +447,15 @@ impl Taken<'_> {
         self.wake = Some(at);
     }
 
-    fn pull_failed(&mut self, run: &mut ContainerRun, message: String) {
+    fn pull_failed(&mut self, run: &mut ContainerRun, said: &str) {
         backoff::fail(&mut run.pull_backoff, self.now, backoff::PULL_MAX);
-        self.flow.last_event = format!("ErrImagePull: {message}").into();
-        let text = format!("Failed to pull image \"{}\": {message}", self.image);
+        let (reason, message) = pullerror::of(&self.image, said);
+        run.pull_error = format!("{reason}: {message}");
+        self.flow.last_event = run.pull_error.as_str().into();
+        let text = format!("Failed to pull image \"{}\": {}", self.image, pullerror::words(said));
         self.flow.events.warning("Failed", text, self.index);
-        self.flow.events.warning("Failed", "Error: ErrImagePull", self.index);
-        run.pull_error.clone_from(&message);
-        run.waiting = Some(("ErrImagePull", message));
+        self.flow.events.warning("Failed", format!("Error: {reason}"), self.index);
+        run.waiting = Some((reason, message));
         run.progress = Progress::Idle;
         run.image = None;
         self.wake = run.pull_backoff.until;

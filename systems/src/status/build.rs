@@ -185,7 +185,7 @@ type Verdict = (bool, &'static str, String);
 fn conditions(input: &Input<'_>, states: &[Kept], phase: Phase) -> Vec<Condition> {
     let ready = containers_ready(input.spec, states, phase);
     let verdicts: [(ConditionKind, Verdict); 5] = [
-        (ConditionKind::PodReadyToStartContainers, (sandbox_ready(input), "", String::new())),
+        (ConditionKind::PodReadyToStartContainers, sandbox_ready(input, phase)),
         (ConditionKind::Initialized, initialized(input.spec, states, phase)),
         (ConditionKind::Ready, gated(input, ready.clone())),
         (ConditionKind::ContainersReady, ready),
@@ -248,9 +248,21 @@ fn gated(input: &Input<'_>, ready: Verdict) -> Verdict {
     }
 }
 
-fn sandbox_ready(input: &Input<'_>) -> bool {
-    let newest = input.seen.and_then(|seen| seen.sandboxes.first());
-    newest.is_some_and(|s| s.state == SandboxState::Ready && (input.spec.host_network || !s.ips.is_empty()))
+/// As upstream's `PodSandboxChanged` says it.
+fn sandbox_ready(input: &Input<'_>, phase: Phase) -> Verdict {
+    let sandboxes = input.seen.map(|seen| seen.sandboxes.as_slice()).unwrap_or_default();
+    let ready = sandboxes.iter().filter(|s| s.state == SandboxState::Ready).count();
+    let trouble = match sandboxes.first() {
+        None => "no pod sandbox exists",
+        Some(_) if ready > 1 => "multiple pod sandboxes are ready and need to be reconciled",
+        Some(newest) if newest.state != SandboxState::Ready => "pod sandbox is not ready",
+        Some(newest) if !input.spec.host_network && newest.ips.is_empty() => "pod sandbox has no IP address",
+        Some(_) => return (true, "", String::new()),
+    };
+    // What became of the sandbox of a finished pod is no news: its status stays as it was written.
+    let old = input.old.conditions.iter().find(|c| c.kind == ConditionKind::PodReadyToStartContainers);
+    let old = old.filter(|c| phase.is_terminal() && input.old.phase == phase && !c.status && !c.message.is_empty());
+    (false, "PodSandboxNotReady", old.map_or_else(|| trouble.to_owned(), |c| c.message.clone()))
 }
 
 fn initialized(spec: &PodSpec, states: &[Kept], phase: Phase) -> Verdict {

@@ -1,7 +1,7 @@
 //! Image volumes: what came of looking for and pulling the image of one. It is resolved once per life of the pod on this
 //! node (a restarted container sees the same files), under its own pull policy, with the back-off of image pulls.
 
-use crate::runtime::backoff;
+use crate::runtime::{backoff, pullerror};
 use components::edge::cri::CriAnswer;
 use components::edge::{Answer, Outcome};
 use components::spec::{PullPolicy, VolumeSource};
@@ -39,7 +39,8 @@ pub(super) fn take(volume: &mut VolumeRun, source: &VolumeSource, step: &Step, o
         (Step::PullVolumeImage(_), _) => {
             backoff::fail(&mut volume.pull_backoff, now, backoff::PULL_MAX);
             let until = volume.pull_backoff.until.unwrap_or(now);
-            ImageState::Failed { reason: "ErrImagePull", message: text(outcome), until }
+            let (reason, message) = pullerror::of(reference, &text(outcome));
+            ImageState::Failed { reason, message, until }
         }
         _ => {
             let until = now.after(backoff::INITIAL);

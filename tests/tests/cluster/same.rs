@@ -26,8 +26,16 @@ use crate::{NODE, Rig, SOON};
 /// Everything together, on a machine that builds beside it.
 const SETTLE: Duration = Duration::from_secs(240);
 
-/// Differences that are right, by the path they begin with, and why.
-const KNOWN: [(&str, &str); 0] = [];
+/// Differences that are right, by a part of their line, and why.
+const KNOWN: [(&str, &str); 7] = [
+    (".managers[", "ticklet writes under its own name"),
+    (".status.resources", "on cgroup v1 the kubelet takes the lack of a limit for a limit"),
+    ("MissingClusterDNS kubelet does not have", "told of each pod, not of the node once more"),
+    ("MissingClusterDNS of Node", "told of each pod, not of the node once more"),
+    ("prober_probe_duration_seconds", "ticklet tells how long probes took, the kubelet has no buckets"),
+    ("container_fs_", "what containers read and write of disks is not told yet"),
+    ("metrics /metrics", "families of Go, of its libraries and of parts that ticklet has not: `docs/metrics.md`"),
+];
 
 #[test]
 fn both_kubelets_leave_the_same() {
@@ -43,7 +51,7 @@ fn both_kubelets_leave_the_same() {
     for (group, expected) in &expected {
         let found = &found[group];
         let differences = differences(expected, found);
-        let known = |line: &str| KNOWN.iter().find(|(path, _)| line.starts_with(path)).map(|(_, why)| *why);
+        let known = |line: &str| KNOWN.iter().find(|(part, _)| line.contains(part)).map(|(_, why)| *why);
         let mut reasons: Vec<_> = differences.iter().filter_map(|line| known(line)).collect();
         reasons.dedup();
         let (count, different) = (expected.len(), differences.len());
@@ -199,7 +207,9 @@ fn events(rig: &Rig) -> Lines {
     let list = rig.cluster.get("events").unwrap();
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let own = |event: &&Value| event["source"]["component"] == "kubelet";
-    for event in list["items"].as_array().unwrap().iter().filter(own) {
+    // A busy machine makes probes late now and then.
+    let timely = |event: &&Value| !event["message"].as_str().unwrap_or_default().contains("timed out after");
+    for event in list["items"].as_array().unwrap().iter().filter(own).filter(timely) {
         let (about, text) = (&event["involvedObject"], |value: &Value| value.as_str().unwrap_or("-").to_owned());
         let name = text(&about["name"]);
         let place = format!("{} {name} {}", text(&about["kind"]), text(&about["fieldPath"]));
@@ -223,7 +233,17 @@ fn events(rig: &Rig) -> Lines {
     }
     for (path, count) in counts {
         let restless = RESTLESS.iter().any(|name| path.starts_with(&format!("event Pod {name} ")));
-        let repeats = ["Unhealthy", "FailedMount", "ErrImageNeverPull", "InspectFailed", "BackOff", "Failed "];
+        let repeats = [
+            "Unhealthy",
+            "FailedMount",
+            "ErrImageNeverPull",
+            "InspectFailed",
+            "BackOff",
+            "Failed ",
+            "MissingClusterDNS",
+            "DeadlineExceeded",
+            "NodeHas",
+        ];
         let often = restless || repeats.iter().any(|reason| path.contains(reason));
         lines.insert(path, if often { "some".to_owned() } else { count.to_string() });
     }

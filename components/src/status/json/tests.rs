@@ -101,7 +101,7 @@ fn containers_show_states_resources_and_mounts() {
         "name": "c", "ready": false, "restartCount": 3, "image": "i", "imageID": "", "containerID": "containerd://1",
         "started": false, "allocatedResources": {"cpu": "100m"}, "resources": resources,
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off \"x\""}},
-        "lastState": {"terminated": {"exitCode": 137, "reason": "Error", "startedAt": null,
+        "lastState": {"terminated": {"exitCode": 137, "reason": "Error", "startedAt": "1970-01-01T00:00:00Z",
             "finishedAt": "2026-11-29T17:20:30Z", "containerID": "containerd://1"}},
         "volumeMounts": [
             {"name": "e", "mountPath": "/e"},

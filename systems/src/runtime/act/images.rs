@@ -1,6 +1,6 @@
 //! Image volumes of a container: found or pulled under their own policy before the container is made.
 
-use super::super::{backoff, config};
+use super::super::{backoff, config, pullerror};
 use super::Pod;
 use super::access::{May, PullSteps, Wanted};
 use super::pull::{self, Login};
@@ -120,9 +120,9 @@ impl Pod<'_, '_> {
     ) {
         let run = &mut self.runs[start.index];
         let again =
-            run.waiting.as_ref().is_some_and(|(known, _)| matches!(*known, "ErrImagePull" | "ImagePullBackOff"));
-        let shown = if reason == "ErrImagePull" && again {
-            ("ImagePullBackOff", format!("Back-off pulling image \"{reference}\": {message}"))
+            run.waiting.as_ref().is_some_and(|(known, _)| pullerror::is_one(known) || *known == "ImagePullBackOff");
+        let shown = if pullerror::is_one(reason) && again {
+            ("ImagePullBackOff", format!("Back-off pulling image \"{reference}\": {reason}: {message}"))
         } else {
             (reason, message)
         };

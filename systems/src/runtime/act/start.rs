@@ -212,7 +212,7 @@ impl Pod<'_, '_> {
         let now = self.node.now();
         let run = &mut self.runs[start.index];
         backoff::fail(&mut run.pull_backoff, now, backoff::PULL_MAX);
-        run.pull_error.clone_from(&why);
+        run.pull_error = format!("ErrImagePull: {why}");
         let until = run.pull_backoff.until.unwrap_or(now);
         self.wait_for_image(start, "ErrImagePull", why, until);
     }

@@ -197,6 +197,7 @@ impl Pod<'_, '_> {
         let failed: Vec<ContainerId> =
             self.flow.hooks.iter().filter(|(id, hook)| failed(id, hook)).map(|(id, _)| id.clone()).collect();
         for id in failed {
+            self.flow.kill_reasons.entry(id.clone()).or_insert_with(|| "FailedPostStartHook".to_owned());
             self.kill(&id, spec.grace_seconds, false, "its postStart hook failed");
         }
     }

@@ -38,6 +38,8 @@ fn blank_word(word: &str) -> String {
         "UID".to_owned()
     } else if core.len() >= 32 && hex(core) {
         "ID".to_owned()
+    } else if let Some(("", _)) = core.split_once("kube-api-access-") {
+        "kube-api-access-ID".to_owned()
     } else if let Some((address, port)) = core.rsplit_once(':').filter(|(a, p)| is_address(a) && digits(p)) {
         // Ports of the lab are free ones; those of services are the same everywhere.
         format!("{}:{}", address_name(address), if port.len() == 5 { "PORT" } else { port })
@@ -91,7 +93,7 @@ pub(super) fn flatten(lines: &mut Lines, path: &str, value: &Value) {
         Value::Array(items) if !items.is_empty() => {
             for (index, item) in items.iter().enumerate() {
                 let named = ["type", "name", "mountPath"].iter().find_map(|key| item[*key].as_str());
-                flatten(lines, &format!("{path}[{}]", named.map_or_else(|| index.to_string(), str::to_owned)), item);
+                flatten(lines, &format!("{path}[{}]", named.map_or_else(|| index.to_string(), blank)), item);
             }
         }
         Value::String(text) => drop(lines.insert(path.to_owned(), blank(text))),
@@ -113,6 +115,7 @@ fn what_changes_from_run_to_run_is_blanked() {
         ),
         ("dial tcp 10.213.3.4:8080: refused", "dial tcp ADDRESS:8080: refused"),
         ("v1.37.2, exit code 3", "v1.37.2, exit code 3"),
+        ("volume \"kube-api-access-x7k2p\"", "volume \"kube-api-access-ID\""),
     ] {
         assert_eq!(blank(text), expect);
     }

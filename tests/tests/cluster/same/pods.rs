@@ -175,7 +175,7 @@ pub(super) fn ended() -> Vec<Subject> {
             never(),
             failed,
         ),
-        subject("late", WAIT, none(), json!({"restartPolicy": "Never", "activeDeadlineSeconds": 3}), failed),
+        subject("late", WAIT, none(), json!({"restartPolicy": "Never", "activeDeadlineSeconds": 20}), failed),
         subject(
             "memory",
             "head -c 100m /dev/zero | tail",
