@@ -73,10 +73,21 @@ pub(crate) fn config(
             debug_flags: config.enable_debug_flags_handler,
             log_query: config.enable_system_log_query,
         },
-        configz: serde_json::to_string(&config.redacted().configz())?,
+        configz: serde_json::to_string(&shown(config, cert_dir).configz())?,
         node_name: machine.hostname.to_lowercase(),
         syncloop_limit: syncloop_limit(config),
     }))
+}
+
+/// The configuration that `/configz` shows: with the pair that is made where none is given, as upstream's `InitializeTLS`
+/// fills it in.
+fn shown(config: &KubeletConfiguration, cert_dir: &Path) -> KubeletConfiguration {
+    let mut shown = config.redacted();
+    if shown.tls_cert_file.is_empty() && shown.tls_private_key_file.is_empty() && !config.server_tls_bootstrap {
+        let file = |name: &str| cert_dir.join(name).display().to_string();
+        (shown.tls_cert_file, shown.tls_private_key_file) = (file("kubelet.crt"), file("kubelet.key"));
+    }
+    shown
 }
 
 /// How long the node may go without a tick.
@@ -172,4 +183,20 @@ fn write_traces(stats: &TraceStats, page: &mut Exposition) {
     count(page, "ticklet_trace_dropped_frames_total", "Frames that are in no trace file.", &stats.dropped);
     count(page, "ticklet_trace_bytes_total", "Bytes of trace written.", &stats.bytes);
     count(page, "ticklet_trace_write_failures_total", "Failed writes of trace files.", &stats.failures);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configz_shows_the_pair_that_is_made() {
+        let mut config = KubeletConfiguration::default();
+        assert_eq!(shown(&config, Path::new("/pki")).tls_private_key_file, "/pki/kubelet.key");
+        config.server_tls_bootstrap = true;
+        assert_eq!(shown(&config, Path::new("/pki")).tls_cert_file, "");
+        (config.server_tls_bootstrap, config.tls_cert_file) = (false, "/own.crt".to_owned());
+        config.tls_private_key_file = "/own.key".to_owned();
+        assert_eq!(shown(&config, Path::new("/pki")).tls_cert_file, "/own.crt");
+    }
 }

@@ -52,8 +52,8 @@ fn both_kubelets_leave_the_same() {
         let found = &found[group];
         let differences = differences(expected, found);
         let known = |line: &str| KNOWN.iter().find(|(part, _)| line.contains(part)).map(|(_, why)| *why);
-        let mut reasons: Vec<_> = differences.iter().filter_map(|line| known(line)).collect();
-        reasons.dedup();
+        let reasons: std::collections::BTreeSet<_> = differences.iter().filter_map(|line| known(line)).collect();
+        let reasons: Vec<_> = reasons.into_iter().collect();
         let (count, different) = (expected.len(), differences.len());
         writeln!(report, "| {group} | {count} | {different} | {} |", reasons.join("; ")).unwrap();
         unknown.extend(differences.into_iter().filter(|line| known(line).is_none()));
