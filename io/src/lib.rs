@@ -12,6 +12,7 @@ pub mod klog;
 pub mod logind;
 pub mod logs;
 pub mod metrics;
+mod percent;
 pub mod port;
 pub mod probes;
 mod program;

@@ -6,7 +6,6 @@
 
 mod content;
 mod images;
-pub(crate) use self::images::not_present;
 mod mounts;
 mod setup;
 

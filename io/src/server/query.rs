@@ -1,6 +1,6 @@
 //! Reading the query and the path of a request, as Go's forms do it.
 
-use std::borrow::Cow;
+use crate::percent::decode;
 
 /// The pairs of a query in order.
 pub(super) fn pairs(query: &str) -> Vec<(String, String)> {
@@ -8,7 +8,7 @@ pub(super) fn pairs(query: &str) -> Vec<(String, String)> {
     parts
         .map(|part| {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            (decode(key, true).into_owned(), decode(value, true).into_owned())
+            (decode(key.as_bytes(), true), decode(value.as_bytes(), true))
         })
         .collect()
 }
@@ -26,39 +26,7 @@ pub(super) fn first<'a>(pairs: &'a [(String, String)], key: &str) -> &'a str {
 /// The parts of a path behind its first.
 pub(super) fn parts(path: &str) -> Vec<String> {
     let parts = path.split('/').filter(|part| !part.is_empty());
-    parts.skip(1).map(|part| decode(part, false).into_owned()).collect()
-}
-
-/// Undoes percent encoding. What is no encoding stays, and bytes that are no text are replaced.
-fn decode(text: &str, plus_is_space: bool) -> Cow<'_, str> {
-    if !text.contains(['%', '+']) {
-        return Cow::Borrowed(text);
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        rest = behind;
-        match byte {
-            b'+' if plus_is_space => bytes.push(b' '),
-            b'%' => match behind {
-                [high, low, after @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                    bytes.push(hex(*high) << 4 | hex(*low));
-                    rest = after;
-                }
-                _ => bytes.push(byte),
-            },
-            _ => bytes.push(byte),
-        }
-    }
-    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-const fn hex(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        b'a'..=b'f' => digit - b'a' + 10,
-        _ => digit - b'A' + 10,
-    }
+    parts.skip(1).map(|part| decode(part.as_bytes(), false)).collect()
 }
 
 #[cfg(test)]

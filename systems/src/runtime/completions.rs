@@ -332,7 +332,7 @@ impl Taken<'_> {
             (Step::WriteIntent(_), _) => {
                 let image = &self.image;
                 let why = trouble(outcome);
-                let text = format!("Failed to record image pull intent for container image \"{image}\": {why}");
+                let text = pullerror::not_noted(image, &why);
                 self.put_off(run, "ErrImagePull", text);
             }
             (Step::CompareLogins(_), Outcome::Done(Answer::Host(HostAnswer::Pulls(answer)))) => {

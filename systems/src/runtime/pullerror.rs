@@ -26,6 +26,16 @@ pub(crate) fn of(image: &str, said: &str) -> (&'static str, String) {
     ("ErrImagePull", said.to_owned())
 }
 
+/// What is said of an image that is not there and may not be pulled.
+pub(crate) fn not_present(image: &str) -> String {
+    format!("Container image \"{image}\" is not present with pull policy of Never")
+}
+
+/// What is said of a pull that does not begin, as it could not be noted first.
+pub(crate) fn not_noted(image: &str, why: &str) -> String {
+    format!("Failed to record image pull intent for container image \"{image}\": {why}")
+}
+
 /// True for a reason that a failed pull has.
 pub(crate) fn is_one(reason: &str) -> bool {
     reason == "ErrImagePull" || NAMED.iter().any(|(name, _)| *name == reason)

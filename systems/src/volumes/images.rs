@@ -18,7 +18,7 @@ pub(super) fn take(volume: &mut VolumeRun, source: &VolumeSource, step: &Step, o
             Some(image) if volume.image == ImageState::Pulled => ImageState::Here(Arc::clone(&image.image_ref)),
             Some(image) => ImageState::Found(Arc::clone(&image.image_ref)),
             None if *pull_policy == PullPolicy::Never => {
-                let message = not_present(reference);
+                let message = pullerror::not_present(reference);
                 ImageState::Failed { reason: "ErrImageNeverPull", message, until: now.after(backoff::INITIAL) }
             }
             None => ImageState::Missing,
@@ -29,8 +29,7 @@ pub(super) fn take(volume: &mut VolumeRun, source: &VolumeSource, step: &Step, o
         }
         (Step::WriteVolumeIntent(_), Outcome::Done(_)) => return,
         (Step::WriteVolumeIntent(_), _) => {
-            let message =
-                format!("Failed to record image pull intent for container image \"{reference}\": {}", text(outcome));
+            let message = pullerror::not_noted(reference, &text(outcome));
             ImageState::Failed { reason: "ErrImagePull", message, until: now.after(backoff::INITIAL) }
         }
         // What came before it has failed and said why.
@@ -47,11 +46,6 @@ pub(super) fn take(volume: &mut VolumeRun, source: &VolumeSource, step: &Step, o
             ImageState::Failed { reason: "ImageInspectError", message: text(outcome), until }
         }
     };
-}
-
-/// What is said of an image that is not there and may not be pulled.
-pub(crate) fn not_present(reference: &str) -> String {
-    format!("Container image \"{reference}\" is not present with pull policy of Never")
 }
 
 fn text(outcome: &Outcome) -> String {

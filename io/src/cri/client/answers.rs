@@ -6,6 +6,7 @@ use http::{HeaderMap, Response, StatusCode};
 use tonic::{Code, Status};
 
 use super::{HEAD, line};
+use crate::percent;
 
 /// Largest answer that is taken: four times what the Go kubelet takes, about 50,000 containers in one list.
 const MAX_ANSWER: usize = 64 << 20;
@@ -109,27 +110,8 @@ impl Frames {
 /// The gRPC status of headers or trailers, where they have one.
 fn status_of(headers: &HeaderMap) -> Option<Status> {
     let code = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
-    let message = headers.get("grpc-message").map_or_else(String::new, |text| unescape(text.as_bytes()));
+    let message = headers.get("grpc-message").map_or_else(String::new, |text| percent::decode(text.as_bytes(), false));
     Some(Status::new(code, message))
-}
-
-/// Undoes percent-encoding; what is no encoding stays as it is.
-fn unescape(text: &[u8]) -> String {
-    let mut plain = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, after @ ..] = rest {
-        let byte = match after {
-            [high, low, ..] if *first == b'%' => digit(*high).zip(digit(*low)).map(|(high, low)| (high << 4) | low),
-            _ => None,
-        };
-        plain.push(byte.unwrap_or(*first));
-        rest = &after[if byte.is_some() { 2 } else { 0 }..];
-    }
-    String::from_utf8_lossy(&plain).into_owned()
-}
-
-fn digit(text: u8) -> Option<u8> {
-    char::from(text).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 /// What an HTTP status stands for where no gRPC status came.

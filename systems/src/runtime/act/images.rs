@@ -5,7 +5,6 @@ use super::Pod;
 use super::access::{May, PullSteps, Wanted};
 use super::pull::{self, Login};
 use super::start::Start;
-use crate::volumes;
 use components::edge::Effect;
 use components::edge::cri::CriEffect;
 use components::registry::PullTries;
@@ -40,7 +39,7 @@ impl Pod<'_, '_> {
                         May::Wait => {}
                         May::Pull | May::Ask(_) if *pull_policy == PullPolicy::Never => {
                             let until = self.node.now().after(backoff::INITIAL);
-                            let message = volumes::not_present(reference);
+                            let message = pullerror::not_present(reference);
                             self.wait_for_volume_image(start, "ErrImageNeverPull", message, reference, until);
                             self.runs[start.index].retry_at = Some(until);
                         }

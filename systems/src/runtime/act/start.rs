@@ -2,7 +2,7 @@
 
 use super::super::actions::{self, PodActions};
 use super::super::steps::{HOST_TIMEOUT, Next, starts_container};
-use super::super::{backoff, config, env, hosts, paths};
+use super::super::{backoff, config, env, hosts, paths, pullerror};
 use super::Pod;
 use super::access::PullSteps;
 use super::pull::{self, Login};
@@ -165,7 +165,7 @@ impl Pod<'_, '_> {
             return;
         }
         if start.container.pull_policy == PullPolicy::Never {
-            let message = format!("Container image \"{image}\" is not present with pull policy of Never");
+            let message = pullerror::not_present(image);
             self.wait_for_image(start, "ErrImageNeverPull", message, now.after(backoff::INITIAL));
             return;
         }
