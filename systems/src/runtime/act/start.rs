@@ -28,6 +28,9 @@ pub(super) struct Start<'a> {
 impl Pod<'_, '_> {
     pub(super) fn start_containers(&mut self, spec: &PodSpec, seen: &PodInspection, actions: &PodActions) {
         let Some(sandbox) = &actions.sandbox else { return };
+        if self.removes_what_runs(seen) {
+            return;
+        }
         for &index in &actions.start {
             if self.flow.in_flight.iter().any(|(_, step)| starts_container(step)) {
                 return;
@@ -38,6 +41,13 @@ impl Pod<'_, '_> {
             }
             self.advance(Start { spec, seen, sandbox, index, container });
         }
+    }
+
+    /// True while an instance is being removed that was given up and started after all: nothing builds on it until the
+    /// answer to its removal has the pod inspected.
+    fn removes_what_runs(&self, seen: &PodInspection) -> bool {
+        let runs = |id: &ContainerId| seen.containers.iter().any(|c| c.id == *id && actions::may_run(c.state));
+        self.flow.in_flight.iter().any(|(_, step)| matches!(step, Step::RemoveContainer(id) if runs(id)))
     }
 
     /// A half-made instance of the same name is on its way out and still holds its name.
