@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SendError, Sender};
 use std::time::{Duration, Instant};
 
 /// One thing to do in the directory.
@@ -64,10 +64,35 @@ pub struct Queue {
 /// The near end of the writer.
 #[derive(Debug)]
 pub struct Writer<T> {
-    queue: SyncSender<(T, usize)>,
-    waiting: Arc<AtomicUsize>,
-    limit: usize,
+    queue: Sender<(T, usize)>,
+    waiting: Arc<Waiting>,
+    limit: Queue,
     ended: Receiver<()>,
+}
+
+/// What is in the queue. A channel with a bound of its own would hold the memory of all its places from the start.
+#[derive(Default, Debug)]
+struct Waiting {
+    items: AtomicUsize,
+    weight: AtomicUsize,
+}
+
+impl Waiting {
+    /// Counts an item in, if there is room. One that is too heavy by itself is let in alone.
+    fn enter(&self, weight: usize, limit: Queue) -> bool {
+        let items = self.items.fetch_add(1, Ordering::Relaxed);
+        let before = self.weight.fetch_add(weight, Ordering::Relaxed);
+        let fits = items < limit.items.max(1) && (before == 0 || before.saturating_add(weight) <= limit.weight);
+        if !fits {
+            self.leave(weight);
+        }
+        fits
+    }
+
+    fn leave(&self, weight: usize) {
+        self.items.fetch_sub(1, Ordering::Relaxed);
+        self.weight.fetch_sub(weight, Ordering::Relaxed);
+    }
 }
 
 /// Names and sizes of the regular files in a directory; none when it is not there.
@@ -101,18 +126,18 @@ impl<T: Send + 'static> Writer<T> {
     /// # Errors
     /// When the thread cannot be started.
     pub fn start<S: Script<Item = T>>(dir: PathBuf, script: S, first: Vec<FileStep>, queue: Queue) -> io::Result<Self> {
-        let (sender, receiver) = mpsc::sync_channel(queue.items.max(1));
+        let (sender, receiver) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let weight = Arc::clone(&waiting);
+        let waiting = Arc::new(Waiting::default());
+        let counted = Arc::clone(&waiting);
         std::thread::Builder::new().name("trace-writer".to_owned()).spawn(move || {
             let mut thread = Thread { files: Files { dir, file: None }, script, began: Instant::now() };
             thread.run(first);
-            thread.serve(&receiver, &weight);
+            thread.serve(&receiver, &counted);
             // The other end may have stopped waiting.
             let _ = end.send(());
         })?;
-        Ok(Self { queue: sender, waiting, limit: queue.weight, ended })
+        Ok(Self { queue: sender, waiting, limit: queue, ended })
     }
 
     /// Queues an item, or hands it back when the queue is full or the thread has ended. Never blocks.
@@ -120,18 +145,13 @@ impl<T: Send + 'static> Writer<T> {
     /// # Errors
     /// The item.
     pub fn offer(&self, item: T, weight: usize) -> Result<(), T> {
-        let before = self.waiting.fetch_add(weight, Ordering::Relaxed);
-        let sent = if before > 0 && before.saturating_add(weight) > self.limit {
-            Err(item)
-        } else {
-            self.queue.try_send((item, weight)).map_err(|error| match error {
-                TrySendError::Full((item, _)) | TrySendError::Disconnected((item, _)) => item,
-            })
-        };
-        if sent.is_err() {
-            self.waiting.fetch_sub(weight, Ordering::Relaxed);
+        if !self.waiting.enter(weight, self.limit) {
+            return Err(item);
         }
-        sent
+        self.queue.send((item, weight)).map_err(|SendError((item, _))| {
+            self.waiting.leave(weight);
+            item
+        })
     }
 
     /// Lets the thread finish what is queued; false when it did not within `limit`.
@@ -149,13 +169,13 @@ struct Thread<S> {
 }
 
 impl<S: Script> Thread<S> {
-    fn serve(&mut self, queue: &Receiver<(S::Item, usize)>, waiting: &AtomicUsize) {
+    fn serve(&mut self, queue: &Receiver<(S::Item, usize)>, waiting: &Waiting) {
         loop {
             let due = self.script.deadline();
             let wait = due.map_or(Duration::from_secs(3600), |due| due.saturating_sub(self.began.elapsed()));
             let steps = match queue.recv_timeout(wait) {
                 Ok((item, weight)) => {
-                    waiting.fetch_sub(weight, Ordering::Relaxed);
+                    waiting.leave(weight);
                     self.script.take(item, self.began.elapsed())
                 }
                 Err(RecvTimeoutError::Timeout) => self.script.wake(self.began.elapsed()),

@@ -288,6 +288,8 @@ impl Spool {
         let mut bytes = Vec::new();
         format::put_block(&mut bytes, Kind::Frames, &self.block);
         self.block.clear();
+        // A burst makes it several times as large.
+        self.block.shrink_to(BLOCK);
         self.given += std::mem::take(&mut self.block_frames);
         self.append(bytes, steps);
         self.wants_fresh |= self.is_full();

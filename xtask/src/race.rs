@@ -6,6 +6,7 @@
 //! Ctrl-C. Fails only when a run itself failed: a missed goal is printed, not returned.
 
 mod cluster;
+mod floor;
 mod laps;
 mod racer;
 mod report;
@@ -116,7 +117,8 @@ fn race<L>(
         }
     }
     let outcome = tell(&results);
-    for line in outcome.lines {
+    let floor = if options.probes { floor::lines(options.pods)? } else { Vec::new() };
+    for line in outcome.lines.into_iter().chain(floor) {
         println!("{line}");
     }
     let document = json!({"pods": options.pods, "contenders": outcome.runs, "goals": outcome.goals});
@@ -131,10 +133,11 @@ fn race<L>(
     }
 }
 
+/// The program as it is installed on nodes.
 fn build_ticklet() -> Result<PathBuf> {
-    run(cargo(&["build", "--release", "--locked", "-p", "ticklet"]))?;
+    run(cargo(&["build", "--profile", "dist", "--locked", "-p", "ticklet"]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    Ok(target.join("release/ticklet"))
+    Ok(target.join("dist/ticklet"))
 }
 
 fn parse(args: &[String]) -> Result<Options> {

@@ -10,7 +10,7 @@ use components::time::{Mono, Wall};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -88,7 +88,7 @@ struct Desk {
 #[derive(Debug)]
 pub(super) struct DiskUse {
     desk: Arc<Desk>,
-    queue: SyncSender<Places>,
+    queue: Sender<Places>,
 }
 
 impl DiskUse {
@@ -104,7 +104,8 @@ impl DiskUse {
             clock,
             period,
         });
-        let (queue, jobs) = sync_channel(QUEUE);
+        // One with a bound of its own would hold the memory of all its places from the start.
+        let (queue, jobs) = channel();
         let of_thread = Arc::clone(&desk);
         std::thread::Builder::new().name("du".to_owned()).spawn(move || of_thread.work(&jobs))?;
         Ok(Self { desk, queue })
@@ -118,9 +119,9 @@ impl DiskUse {
         for pod in pods {
             let mut state = self.desk.lock();
             let due = state.known.get(&pod.uid).is_none_or(|known| known.logs_due.min(known.volumes_due) <= now);
-            if due && state.waiting.insert(pod.uid.clone()) {
+            if due && state.waiting.len() < QUEUE && state.waiting.insert(pod.uid.clone()) {
                 let uid = pod.uid.clone();
-                if self.queue.try_send(pod).is_err() {
+                if self.queue.send(pod).is_err() {
                     state.waiting.remove(&uid);
                 }
             }

@@ -36,7 +36,7 @@ impl Racer {
     pub(super) fn start(contender: &Contender, site: &Site) -> Result<Self> {
         let log = site.dir().join("kubelet.log");
         let file = File::options().create(true).append(true).open(&log)?;
-        let mut command = tied(&contender.program);
+        let mut command = tied(&contender.program, site)?;
         command.arg("--config").arg(site.config()).arg("--root-dir").arg(site.root());
         command.arg("--cert-dir").arg(site.root().join("pki"));
         command.args(["--hostname-override", NODE]);

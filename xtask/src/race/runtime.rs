@@ -48,7 +48,7 @@ impl Runtime {
     pub(super) fn start(simulator: &Path, site: &Site) -> Result<Self> {
         let socket = site.socket();
         let log = File::create(site.dir().join("runtime.log"))?;
-        let mut command = tied(simulator);
+        let mut command = tied(simulator, site)?;
         command.args(["sim", "serve", "--listen", &format!("unix://{}", socket.display()), "--image", IMAGE]);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let process = command.spawn().with_context(|| format!("cannot start {}", simulator.display()))?;

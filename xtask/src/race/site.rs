@@ -45,7 +45,7 @@ impl Site {
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let [port, healthz_port] = free_ports()?;
         let site = Self { dir, keep, port, healthz_port, kubeconfig: None };
-        for folder in ["manifests", "root", "logs", "plugins"] {
+        for folder in ["manifests", "root", "logs", "plugins", "links"] {
             fs::create_dir(site.dir.join(folder))?;
         }
         fs::write(site.config(), site.configuration(pods))?;
@@ -116,12 +116,6 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        // Both kubelets link the logs of all containers in one place of the machine.
-        for link in ::tests::lab::log_links(&self.dir).unwrap_or_default() {
-            if let Err(error) = fs::remove_file(&link) {
-                eprintln!("cannot remove {}: {error}", link.display());
-            }
-        }
         if self.keep {
             println!("kept {}", self.dir.display());
         } else if let Err(error) = fs::remove_dir_all(&self.dir) {
@@ -130,12 +124,19 @@ impl Drop for Site {
     }
 }
 
+/// Where both kubelets link the logs of all containers: no setting moves it.
+const LINKS: &str = "/var/log/containers";
+
 /// A command for a program that dies with this process, whatever ends it, and whose mounts end with it: the reference
-/// mounts its root folder on itself.
-pub(super) fn tied(program: &Path) -> Command {
+/// mounts its root folder on itself. It finds the site's folder in the place of the machine's links: the file system
+/// there looks past every file that was deleted lately, so that who runs second would pay for who ran first.
+pub(super) fn tied(program: &Path, site: &Site) -> Result<Command> {
+    fs::create_dir_all(LINKS).with_context(|| format!("cannot make {LINKS}"))?;
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--", "setpriv", "--pdeathsig", "KILL", "--"]).arg(program);
-    command
+    command.args(["--mount", "--", "sh", "-c", "mount --bind \"$0\" \"$1\" && shift && exec \"$@\""]);
+    command.arg(site.dir.join("links")).arg(LINKS);
+    command.args(["setpriv", "--pdeathsig", "KILL", "--"]).arg(program);
+    Ok(command)
 }
 
 /// One container with a fixed uid, so that both kubelets name and hash it alike on every start.

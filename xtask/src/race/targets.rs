@@ -9,9 +9,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::socket::{Backlog, listen};
 
 /// Threads that answer; each serves one connection at a time, which takes far less than a millisecond.
 const THREADS: usize = 8;
+/// Connections that may wait for them.
+const WAITING: i32 = 4096;
 /// Longest wait for what a connection has to say.
 const PATIENCE: Duration = Duration::from_secs(2);
 const ANSWER: &[u8] =
@@ -36,6 +39,8 @@ impl Targets {
     /// Listens on a free port.
     pub(super) fn start() -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen for probes")?;
+        // Every pod of a node has a queue of its own; here all share one, which must hold a batch of all their probes.
+        listen(&listener, Backlog::new(WAITING)?)?;
         let port = listener.local_addr()?.port();
         let counts = Arc::new(Counts::default());
         let mut threads = Vec::new();
